@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 TURN_CHARS = 2_000
@@ -58,7 +59,8 @@ class View:
     `turn` is what is judged, `earlier` are the human turns before it (the newest last, bounded),
     `tokens` estimates the prompt, `max_tokens` is the output limit the client set.  `model` and
     `header` are what the client named (a pin, once the ladder has resolved it).  `key` is 64 bits
-    that are equal for all requests of one conversation.
+    that are equal for all requests of one conversation.  `headers` are the request's, with
+    lower-case names, for the rules.
     """
 
     kind: Kind
@@ -72,3 +74,4 @@ class View:
     stream: bool = False
     n: int = 1
     header: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ class Verdict:
     route that the turn belongs to, with `confidence` (0..1) and the `nearest` example utterance.
     `abstain` says why nothing could be judged ("empty", "language", ...); difficulty is then the
     prior and means nothing.  `continues` marks a turn that only makes sense with the one before
-    it ("yes, do it").
+    it ("yes, do it"); `courtesy` one that asks for nothing ("thanks!").
     """
 
     difficulty: float
@@ -26,6 +26,7 @@ class Verdict:
     nearest: str | None = None
     abstain: str | None = None
     continues: bool = False
+    courtesy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,15 @@ class Signal:
 
 class Classifier(Protocol):
     """Judges turns.  Deterministic, bounded in time, raises nothing on any text."""
+
+    @property
+    def default_threshold(self) -> float:
+        """The difficulty from which the next tier up is wanted, where the policy says nothing."""
+        ...
+
+    def reference_quantile(self, share: float) -> float:
+        """The difficulty that `share` (0..1) of the reference traffic lies above."""
+        ...
 
     def classify(self, turn: Turn) -> Verdict:
         """The verdict on `turn`."""

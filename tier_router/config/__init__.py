@@ -1,0 +1,34 @@
+"""`config.yaml`: its types, and how it is read."""
+
+from tier_router.config.load import load, parse
+from tier_router.config.model import (
+    Config,
+    Cost,
+    Intent,
+    Limits,
+    LoadPolicy,
+    Policy,
+    Replica,
+    Rule,
+    Server,
+    Tier,
+    Timeouts,
+    When,
+)
+
+__all__ = [
+    "Config",
+    "Cost",
+    "Intent",
+    "Limits",
+    "LoadPolicy",
+    "Policy",
+    "Replica",
+    "Rule",
+    "Server",
+    "Tier",
+    "Timeouts",
+    "When",
+    "load",
+    "parse",
+]

@@ -1,0 +1,137 @@
+"""Reads a `config.yaml`: syntax, types, then what refers to what; each error names its line."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tier_router.config.model import AUTO, Config
+from tier_router.config.routes import intents_of
+from tier_router.config.source import Key, Source, parse_text, read
+from tier_router.errors import ConfigError
+
+
+def load(path: str | Path, env: Mapping[str, str] | None = None) -> Config:
+    """The configuration in the file at `path`.
+
+    `${NAME}` and `${NAME:-default}` are taken from `env` (the process's environment where left
+    out).  Raises ConfigError, which names the file, the line and the key.
+    """
+    path = Path(path)
+    return _build(read(path, os.environ if env is None else env), path.parent, (path,))
+
+
+def parse(text: str, *, name: str = "config", env: Mapping[str, str] | None = None) -> Config:
+    """The configuration in `text`; relative paths in it start at the working directory."""
+    return _build(parse_text(text, name, os.environ if env is None else env), Path(), ())
+
+
+def _build(source: Source, base: Path, files: tuple[Path, ...]) -> Config:
+    if not isinstance(source.data, Mapping):
+        raise source.error("a configuration is a mapping with `tiers`")
+    try:
+        config = Config.model_validate(source.data)
+    except ValidationError as error:
+        raise _first(source, error) from None
+    intents = dict(config.intents)
+    origins: dict[str, tuple[Source, Key]] = {name: (source, ("intents", name)) for name in intents}
+    for index, entry in enumerate(config.intent_files):
+        file, routes, found = intents_of(entry, base)
+        files = (*files, file)
+        for name, intent in found.items():
+            if name in intents:
+                raise source.error(f"a second intent named `{name}`", ("intent_files", index))
+            intents[name] = intent
+            origins[name] = (routes, ("routes",))
+    config = config.model_copy(update={"intents": intents})
+    for problem in _dangling(config, source, origins):
+        raise problem
+    config._sources = files
+    return config
+
+
+def _first(source: Source, error: ValidationError) -> ConfigError:
+    """The first validation error, at its line, in plain words."""
+    details = error.errors(include_url=False, include_context=False)
+    first = next((each for each in details if each["type"] == "extra_forbidden"), details[0])
+    key = tuple(part for part in first["loc"] if part != "[key]")
+    key = _known(source.data, key)
+    if first["type"] == "extra_forbidden":
+        return source.error(f"unknown key{_meant(source.data, key)}", key)
+    message = first["msg"].removeprefix("Value error, ")
+    return source.error(message[0].lower() + message[1:], key)
+
+
+def _known(data: Any, key: Key) -> Key:
+    """`key` without the parts that pydantic adds for unions and that the file does not have."""
+    known: list[str | int] = []
+    for index, part in enumerate(key):
+        if isinstance(data, Mapping) and part in data:
+            data = data[part]
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        elif index == len(key) - 1 and isinstance(data, Mapping) and isinstance(part, str):
+            known.append(part)  # a key that is missing
+            break
+        else:
+            continue
+        known.append(part)
+    return tuple(known)
+
+
+def _meant(data: Any, key: Key) -> str:
+    """What the key next to an unknown one may have been meant to be."""
+    import difflib  # only on the way to an error
+
+    names = {name for model in _models() for name in model}
+    close = difflib.get_close_matches(str(key[-1]), names, n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def _models() -> Iterator[set[str]]:
+    schema = Config.model_json_schema()
+    for definition in (schema, *schema.get("$defs", {}).values()):
+        yield set(definition.get("properties", {}))
+
+
+def _dangling(
+    config: Config, source: Source, origins: Mapping[str, tuple[Source, Key]]
+) -> Iterator[ConfigError]:
+    """Names that are given twice or that nothing has."""
+    tiers = config.ladder
+    known = ", ".join(tiers)
+    for name, count in Counter(tier.name for tier in config.tiers).items():
+        if count > 1:
+            yield source.error(f"two tiers named `{name}`", ("tiers",))
+    replicas = [(t, r) for t, tier in enumerate(config.tiers) for r in range(len(tier.replicas))]
+    names = [config.tiers[t].replicas[r].name for t, r in replicas]
+    for place, (t, r) in enumerate(replicas):
+        if names[place] in names[:place]:
+            yield source.error(f"two replicas named `{names[place]}`", ("tiers", t, "replicas", r))
+    for name, intent in config.intents.items():
+        if intent.tier is not None and intent.tier not in tiers:
+            where, key = origins[name]
+            yield where.error(
+                f"intent `{name}`: no tier named `{intent.tier}` (there are: {known})", key
+            )
+    for index, rule in enumerate(config.rules):
+        if rule.tier not in tiers:
+            yield source.error(
+                f"no tier named `{rule.tier}` (there are: {known})", ("rules", index, "tier")
+            )
+    for alias, target in config.aliases.items():
+        if target not in tiers and target != AUTO:
+            yield source.error(
+                f"no tier named `{target}` (there are: {known}, {AUTO})", ("aliases", alias)
+            )
+    steps = config.policy.threshold
+    if isinstance(steps, tuple) and len(steps) != len(config.tiers) - 1:
+        yield source.error(
+            f"{len(config.tiers)} tiers need {len(config.tiers) - 1} thresholds",
+            ("policy", "threshold"),
+        )

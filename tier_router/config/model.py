@@ -1,0 +1,321 @@
+"""The types of `config.yaml`, as frozen pydantic models: what people write is validated.
+
+Unknown keys are refused.  The JSON schema that editors use comes from `Config.model_json_schema()`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from tier_router.request import Need
+
+AUTO = "auto"
+"""The model name by which a client leaves the choice to the router."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
+        raise ValueError("a name is letters, digits, `.`, `_` and `-`, at most 64 of them")
+    return value
+
+
+def _split(value: Any) -> Any:
+    """`a, b` as a list; an empty text as an empty one."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return [] if value is None else value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Replica(_Model):
+    """One vLLM server of a tier; a plain URL stands for `{url: ...}`."""
+
+    url: str
+    """`http://host:port`, `https://...`, or `sim://...` for a simulated one."""
+    weight: Positive = 1.0
+    """Capacity relative to the tier's other replicas."""
+    name: Name | None = None
+    """What logs, metrics and headers call it; `TIER-INDEX` where left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_url(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+    @field_validator("url")
+    @classmethod
+    def _usable(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https", "sim"):
+            raise ValueError("a replica's URL starts with http://, https:// or sim://")
+        if not parts.hostname:
+            raise ValueError("a replica's URL names a host")
+        if parts.scheme != "sim" and (parts.query or parts.fragment):
+            raise ValueError("a replica's URL has no query")
+        _ = parts.port  # raises ValueError for a port that is none
+        return url.rstrip("/").removesuffix("/v1")
+
+
+class Limits(_Model):
+    """What one replica of weight 1 carries; pressure 1.0 is reached at the first limit."""
+
+    requests: Positive = 64
+    """Requests in flight (vLLM's `--max-num-seqs` or what you measured to be too many)."""
+    tokens: Positive = 200_000
+    """Prompt and expected output tokens in flight."""
+
+
+class Cost(_Model):
+    """What a tier costs: per GPU hour, or per million tokens."""
+
+    gpu_hour: float | None = Field(None, ge=0)
+    gpus: float = Field(1, gt=0)
+    """GPUs of one replica."""
+    input: float | None = Field(None, ge=0)
+    output: float | None = Field(None, ge=0)
+
+
+class Tier(_Model):
+    """One rung of the ladder: a model, and the replicas that serve it."""
+
+    name: Name
+    model: str = Field(min_length=1)
+    """The model name sent upstream."""
+    replicas: tuple[Replica, ...] = Field(min_length=1)
+    context: int | None = Field(None, gt=0)
+    """Tokens of prompt and answer that fit; unchecked where left out."""
+    can: frozenset[Need] = frozenset({Need.TOOLS, Need.JSON, Need.LOGPROBS, Need.REASONING})
+    """Abilities; a request that needs another one is not sent here."""
+    limits: Limits = Limits()
+    cost: Cost | None = None
+    api_key: SecretStr | None = None
+    """Sent upstream as `Authorization: Bearer`."""
+    defaults: Mapping[str, Any] = Field(default_factory=dict)
+    """Body fields that are set only where the client left them unset."""
+
+    @field_validator("name")
+    @classmethod
+    def _not_auto(cls, name: str) -> str:
+        if name == AUTO:
+            raise ValueError("`auto` is the name by which clients leave the choice to the router")
+        return name
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        """Gives each replica its name."""
+        named = tuple(
+            replica if replica.name else replica.model_copy(update={"name": f"{self.name}-{index}"})
+            for index, replica in enumerate(self.replicas)
+        )
+        object.__setattr__(self, "replicas", named)
+        return self
+
+
+class Intent(_Model):
+    """A route of semantic-router, and the tier that its requests go to."""
+
+    tier: str | None = None
+    """Where requests of this intent go; without it the intent is only a label."""
+    utterances: tuple[str, ...] = Field(min_length=1)
+    description: str | None = None
+    threshold: Share | None = None
+    """Confidence from which a request counts as this intent."""
+
+
+class IntentFile(_Model):
+    """A routes file of semantic-router (0.x or 1.x, YAML or JSON); a plain path stands for it."""
+
+    path: str
+    tier: str | None = None
+    """The tier of every route that has none of its own."""
+    tiers: Mapping[str, str] = Field(default_factory=dict)
+    """Tier by route name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+
+class When(_Model):
+    """The condition of a rule; everything that is given must hold."""
+
+    header: Mapping[str, str] = Field(default_factory=dict)
+    """Header name to value; `*` is any value."""
+    keyword: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    """Words or phrases, any of which the judged text contains (whole words, any case)."""
+    regex: str | None = None
+    """A Python regular expression that is searched in the judged text, at most 2,000 characters."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.header or self.keyword or self.regex):
+            raise ValueError("a rule needs a `header`, a `keyword` or a `regex`")
+        return self
+
+    @field_validator("header")
+    @classmethod
+    def _lower(cls, header: Mapping[str, str]) -> Mapping[str, str]:
+        return {name.lower(): value for name, value in header.items()}
+
+    @field_validator("regex")
+    @classmethod
+    def _compiles(cls, regex: str | None) -> str | None:
+        if regex is not None:
+            try:
+                re.compile(regex)
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from None
+        return regex
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str] | None:
+        """`keyword` as one expression; a border that is not a word character needs none."""
+        if not self.keyword:
+            return None
+        words = (
+            ("(?<!\\w)" if word[0].isascii() and word[0].isalnum() else "")
+            + re.escape(word)
+            + ("(?!\\w)" if word[-1].isascii() and word[-1].isalnum() else "")
+            for word in self.keyword
+        )
+        return re.compile("|".join(words), re.I)
+
+    @cached_property
+    def compiled(self) -> re.Pattern[str] | None:
+        """`regex`, compiled."""
+        return None if self.regex is None else re.compile(self.regex)
+
+
+class Rule(_Model):
+    """Sends what fits `when` to `tier`; the first rule that fits wins."""
+
+    when: When
+    tier: str
+    name: str | None = None
+
+
+class Policy(_Model):
+    """Where the line between tiers is drawn."""
+
+    threshold: float | tuple[float, ...] | None = None
+    """Difficulty (0..1) from which the next tier up is wanted: one number, or one for each step
+    of the ladder."""
+    heavy_share: Share | None = None
+    """Share of the reference traffic that goes above the lightest tier."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if self.threshold is not None and self.heavy_share is not None:
+            raise ValueError("give `threshold` or `heavy_share`, not both")
+        steps = self.threshold if isinstance(self.threshold, tuple) else (self.threshold or 0.0,)
+        if not all(0 <= step <= 1 for step in steps) or list(steps) != sorted(steps):
+            raise ValueError("thresholds are between 0 and 1 and do not fall")
+        return self
+
+
+class LoadPolicy(_Model):
+    """How far load may move a request."""
+
+    price: float = Field(0.5, ge=0, le=5)
+    """Log-odds by which the threshold moves when one tier is full and its neighbour idle."""
+
+
+class Timeouts(_Model):
+    """Deadlines towards a replica, in seconds."""
+
+    connect: Seconds = 5.0
+    first_token: Seconds = 120.0
+    """From the request to the first `data:` line of a stream."""
+    between: Seconds = 60.0
+    """Between two pieces of an answer that has begun."""
+    answer: Seconds = 600.0
+    """From the request to an answer that is not streamed."""
+
+
+class Server(_Model):
+    """The sidecar."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65_535)
+    api_keys: Annotated[tuple[SecretStr, ...], BeforeValidator(_split)] = ()
+    """Keys of which clients must send one as `Authorization: Bearer`; none: open."""
+    body_limit: ByteSize = ByteSize(32 * 1024 * 1024)
+    header_limit: ByteSize = ByteSize(64 * 1024)
+    attempts: int = Field(3, ge=1, le=10)
+    """Replicas that one request is tried on before the client is told."""
+    drain: float = Field(30.0, ge=0)
+    """Seconds that running answers have after SIGTERM."""
+    timeouts: Timeouts = Timeouts()
+
+
+class Config(_Model):
+    """A whole `config.yaml`."""
+
+    tiers: tuple[Tier, ...] = Field(min_length=1)
+    """The ladder, smallest model first."""
+    intents: Mapping[str, Intent] = Field(default_factory=dict)
+    """Routes by name."""
+    intent_files: tuple[IntentFile, ...] = ()
+    """Routes in semantic-router's own files, relative to this one."""
+    rules: tuple[Rule, ...] = ()
+    aliases: Mapping[str, str] = Field(default_factory=dict)
+    """Model names that clients use, to a tier or to `auto`."""
+    policy: Policy = Policy()
+    load: LoadPolicy = LoadPolicy()
+    state: str = "memory://"
+    """Where routers share what they know; `memory://` is this process."""
+    server: Server = Server()
+
+    _sources: tuple[Path, ...] = PrivateAttr(())
+
+    @field_validator("state")
+    @classmethod
+    def _known_state(cls, state: str) -> str:
+        if state != "memory://":
+            raise ValueError("only `memory://` in this version")
+        return state
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """The files that this configuration was read from."""
+        return self._sources
+
+    @cached_property
+    def ladder(self) -> Mapping[str, int]:
+        """Tier name to its place, 0 for the lightest."""
+        return {tier.name: place for place, tier in enumerate(self.tiers)}
+
+    @cached_property
+    def pins(self) -> Mapping[str, str]:
+        """What a client may name as model, to a tier's name or `auto`."""
+        models = {tier.model: tier.name for tier in self.tiers}
+        names = {tier.name: tier.name for tier in self.tiers}
+        return {**models, **self.aliases, **names, AUTO: AUTO}

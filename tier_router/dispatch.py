@@ -1,0 +1,150 @@
+"""One request's way to an answer: a replica, and after a failure the next one.
+
+Failover is `decide` again with `exclude`; it ends with the first piece of the answer.  Nothing
+here does I/O: a door sends, listens, and tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from tier_router.decide import Decision
+from tier_router.errors import NoReplica, TierRouterError, UpstreamError, UpstreamTimeout
+from tier_router.ledger import Ledger, Lease, Outcome
+
+DRAINING_TEXT = b"cannot schedule new futures"
+"""What vLLM answers (500) while it shuts down and /health still says 200."""
+
+DEAD_TEXT = b"EngineCore"
+"""What vLLM answers (500) when its engine has died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a replica gave no answer that the client should see."""
+
+    outcome: Outcome
+    message: str
+    retry_after: float | None = None
+    timeout: bool = False
+
+
+def failure_of_answer(status: int, body: bytes, retry_after: str | None = None) -> Failure | None:
+    """The failure that an answer's status and body are, or None where the client gets it.
+
+    502, 503 and 504 are the replica's or its balancer's, 429 means try elsewhere, 500 is told
+    apart by vLLM's own words.  Other 4xx and 5xx are the request's own and are relayed.
+    """
+    text = f"{status} {_message(body)}".strip()
+    if status in (429, 503):
+        return Failure(Outcome.BUSY, text, _seconds(retry_after))
+    if status in (502, 504):
+        return Failure(Outcome.FAILED, text)
+    if status == 500 and DRAINING_TEXT in body:
+        return Failure(Outcome.DRAINING, text)
+    if status == 500 and DEAD_TEXT in body:
+        return Failure(Outcome.FAILED, text)
+    return None
+
+
+def failure_of_event(data: bytes) -> Failure | None:
+    """The failure that a stream's first `data:` is: vLLM sends an error object in a 200 stream."""
+    if not data.startswith(b'{"error"') and not data.startswith(b'{"object":"error"'):
+        return None
+    outcome = Outcome.DRAINING if DRAINING_TEXT in data else Outcome.FAILED
+    return Failure(outcome, f"error in the stream: {_message(data)}")
+
+
+class Dispatch:
+    """The attempts of one request.  `begin`, then `failed` until it raises, or `closed`."""
+
+    def __init__(
+        self,
+        choose: Callable[[frozenset[str]], Decision],
+        ledger: Ledger,
+        tokens: float,
+        attempts: int,
+    ) -> None:
+        self._choose, self._ledger = choose, ledger
+        self._tokens, self._left = tokens, attempts
+        self._failed: dict[str, Failure] = {}
+        self._lease: Lease | None = None
+        self.decision: Decision | None = None
+
+    @property
+    def failures(self) -> dict[str, Failure]:
+        """What went wrong so far, by replica."""
+        return self._failed
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds from the last attempt's start to its first token."""
+        return None if self._lease is None else self._lease.ttft
+
+    def begin(self, now: float) -> Decision:
+        """The decision to carry out; opens its lease.  Raises what `decide` raises."""
+        self._left -= 1
+        decision = self._choose(frozenset(self._failed))
+        self._lease = self._ledger.opened(decision.replica, self._tokens, now)
+        self.decision = decision
+        return decision
+
+    def failed(self, failure: Failure, now: float) -> Decision:
+        """The next decision after a failure before the answer began.
+
+        Raises NoReplica, UpstreamError or UpstreamTimeout when there is none.
+        """
+        self.closed(failure.outcome, now, failure.retry_after)
+        if self.decision is not None:
+            self._failed[self.decision.replica] = failure
+        if self._left <= 0:
+            raise self._verdict()
+        try:
+            return self.begin(now)
+        except TierRouterError:
+            raise self._verdict() from None
+
+    def first_token(self, now: float) -> None:
+        """Notes the first piece of the answer; from here on there is no failover."""
+        if self._lease is not None:
+            self._ledger.first_token(self._lease, now)
+
+    def closed(self, outcome: Outcome, now: float, retry_after: float | None = None) -> None:
+        """Ends the stay on the present replica."""
+        if self._lease is not None:
+            self._ledger.closed(self._lease, outcome, now, retry_after)
+
+    def _verdict(self) -> TierRouterError:
+        """All failures in one error: the client learns which replica said what."""
+        told = "; ".join(f"{name}: {failure.message}" for name, failure in self._failed.items())
+        message = f"no replica answered ({told})"
+        failures = list(self._failed.values())
+        if all(failure.outcome in (Outcome.BUSY, Outcome.DRAINING) for failure in failures):
+            waits = [failure.retry_after or 1.0 for failure in failures]
+            return NoReplica(message, retry_after=min(waits, default=1.0))
+        if failures[-1].timeout:
+            return UpstreamTimeout(message, replica=next(reversed(self._failed)))
+        return UpstreamError(message, replica=next(reversed(self._failed)))
+
+
+def _message(body: bytes) -> str:
+    """The message of an error body, or the start of what came instead."""
+    try:
+        decoded = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return body[:200].decode("utf-8", "replace")
+    error = decoded.get("error") if isinstance(decoded, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return str(message)[:200] if message else body[:200].decode("utf-8", "replace")
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """`Retry-After` in seconds; the HTTP date form is not worth a clock here."""
+    try:
+        seconds = float(retry_after) if retry_after else None
+    except ValueError:
+        return None
+    return seconds if seconds is not None and 0 < seconds <= 3_600 else None

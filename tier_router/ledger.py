@@ -1,0 +1,195 @@
+"""What is in flight where, and which replicas are up.  Told facts, asked questions; no clock.
+
+`now` is in seconds on any monotonic scale, the same for all calls.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tier_router.config import Config, Limits
+from tier_router.load import DOWN, FULL, pressure
+
+LIFETIME = 3_600.0
+"""Seconds after which a lease that nobody closed counts no more."""
+
+FIRST_BREAK, LONGEST_BREAK = 1.0, 30.0
+"""Seconds that a failed replica rests: doubled with each failure in a row, up to half a minute."""
+
+BUSY_BREAK = 1.0
+"""Seconds that a replica which answered "busy" counts as full, where it gave no Retry-After."""
+
+DRAIN_BREAK = 10.0
+"""Seconds that a draining replica is left alone: vLLM exits 7 to 15 s after SIGTERM."""
+
+
+class Outcome(StrEnum):
+    """How a stay on a replica ended."""
+
+    DONE = "done"
+    """Answered, with whatever status the caller's own request earned."""
+    ABANDONED = "abandoned"
+    """The client left."""
+    FAILED = "failed"
+    """Unreachable, died, timed out, or not HTTP."""
+    BUSY = "busy"
+    """Refused for load (503, 429)."""
+    DRAINING = "draining"
+    """Shutting down: takes nothing new."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """One request's stay on one replica; held by what finishes the answer."""
+
+    replica: str
+    tokens: float
+    opened_at: float
+    expires_at: float
+    first_at: float | None = None
+    open: bool = True
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds to the first token, once it has come."""
+        return None if self.first_at is None else self.first_at - self.opened_at
+
+
+class _Account:
+    """What is known of one replica."""
+
+    __slots__ = ("busy_until", "down_until", "failures", "limits", "probe", "requests", "tokens",
+                 "weight")  # fmt: skip
+
+    def __init__(self, limits: Limits, weight: float) -> None:
+        self.limits, self.weight = limits, weight
+        self.requests = 0
+        self.tokens = 0.0
+        self.failures = 0
+        self.down_until: float | None = None
+        self.busy_until: float | None = None
+        self.probe: Lease | None = None
+
+    def pressure(self, now: float) -> float:
+        if self.down_until is not None and (now < self.down_until or self.probe is not None):
+            return DOWN
+        own = pressure(self.requests, self.tokens, self.limits, self.weight)
+        return max(own, FULL) if self.busy_until is not None and now < self.busy_until else own
+
+
+class Ledger:
+    """Counts leases per replica and rests those that fail.
+
+    A replica that failed is down for a while; then one request probes it, and the others come
+    back only when that one was answered.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._accounts: dict[str, _Account] = {}
+        self._pressures: dict[str, float] = {}
+        self._resting: set[str] = set()
+        self._expiries: list[tuple[float, int, Lease]] = []
+        self._serial = 0
+        self.adopt(config)
+
+    def adopt(self, config: Config) -> None:
+        """Takes over a new configuration; what is known of replicas that stay is kept."""
+        accounts: dict[str, _Account] = {}
+        for tier in config.tiers:
+            for replica in tier.replicas:
+                name = replica.name or replica.url
+                account = self._accounts.get(name) or _Account(tier.limits, replica.weight)
+                account.limits, account.weight = tier.limits, replica.weight
+                accounts[name] = account
+        self._accounts = accounts
+        self._resting &= accounts.keys()
+        self._pressures = {name: account.pressure(0.0) for name, account in accounts.items()}
+        self._resting |= {n for n, a in accounts.items() if a.down_until or a.busy_until}
+
+    def opened(self, replica: str, tokens: float, now: float, lifetime: float = LIFETIME) -> Lease:
+        """The lease of a request that is sent to `replica` with `tokens` of prompt and answer."""
+        lease = Lease(replica, tokens, now, now + lifetime)
+        account = self._accounts.get(replica)
+        if account is not None:
+            account.requests += 1
+            account.tokens += tokens
+            if account.down_until is not None and account.probe is None:
+                account.probe = lease
+            self._serial += 1
+            heapq.heappush(self._expiries, (lease.expires_at, self._serial, lease))
+            self._refresh(replica, account, now)
+        return lease
+
+    def first_token(self, lease: Lease, now: float) -> None:
+        """Notes the first token of the answer; the replica is alive."""
+        if lease.first_at is None:
+            lease.first_at = now
+            account = self._accounts.get(lease.replica)
+            if account is not None:
+                self._alive(account, lease)
+                self._refresh(lease.replica, account, now)
+
+    def closed(
+        self, lease: Lease, outcome: Outcome, now: float, retry_after: float | None = None
+    ) -> None:
+        """Ends the lease; a second call changes nothing."""
+        if not lease.open:
+            return
+        lease.open = False
+        account = self._accounts.get(lease.replica)
+        if account is None:
+            return
+        account.requests = max(0, account.requests - 1)
+        account.tokens = max(0.0, account.tokens - lease.tokens) if account.requests else 0.0
+        if outcome is Outcome.DONE:
+            self._alive(account, lease)
+        elif outcome is Outcome.FAILED:
+            account.failures += 1
+            rest = min(FIRST_BREAK * 2 ** (account.failures - 1), LONGEST_BREAK)
+            account.down_until = now + rest
+            self._resting.add(lease.replica)
+        elif outcome is Outcome.DRAINING:
+            account.down_until = now + DRAIN_BREAK
+            self._resting.add(lease.replica)
+        elif outcome is Outcome.BUSY:
+            account.busy_until = now + (retry_after or BUSY_BREAK)
+            self._resting.add(lease.replica)
+        if account.probe is lease:
+            account.probe = None
+        self._refresh(lease.replica, account, now)
+
+    def pressures(self, now: float) -> Mapping[str, float]:
+        """Pressure by replica; a view of the ledger's own table, valid until it is told more."""
+        while self._expiries and (self._expiries[0][0] <= now or not self._expiries[0][2].open):
+            lease = heapq.heappop(self._expiries)[2]
+            self.closed(lease, Outcome.ABANDONED, now)
+        for name in tuple(self._resting):
+            account = self._accounts[name]
+            self._pressures[name] = account.pressure(now)
+            if account.busy_until is not None and now >= account.busy_until:
+                account.busy_until = None
+            if account.down_until is None and account.busy_until is None:
+                self._resting.discard(name)
+        return self._pressures
+
+    def in_flight(self, replica: str) -> int:
+        """Requests that are open on `replica`."""
+        account = self._accounts.get(replica)
+        return account.requests if account else 0
+
+    def _alive(self, account: _Account, lease: Lease) -> None:
+        """A replica that rests comes back by its probe only: other answers began before."""
+        if account.down_until is None:
+            account.failures = 0
+        elif account.probe is lease:
+            account.failures, account.down_until, account.probe = 0, None, None
+
+    def _refresh(self, replica: str, account: _Account, now: float) -> None:
+        self._pressures[replica] = account.pressure(now)
+
+    def __repr__(self) -> str:
+        parts = (f"{name}: {a.requests} open" for name, a in self._accounts.items())
+        return f"<Ledger {', '.join(parts)}>"

@@ -1,0 +1,148 @@
+"""The router: one configuration, one classifier, one ledger, behind the calls that doors make."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tier_router.classify import Classifier, Signal, Verdict
+from tier_router.config import Config, load
+from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide
+from tier_router.dispatch import Dispatch
+from tier_router.ledger import Ledger
+from tier_router.request import Turn, View
+from tier_router.view import view_of
+
+CACHED_TURNS = 4_096
+"""Verdicts that are kept by turn, so that only a conversation's new turn costs: at most 8 MB of
+text."""
+
+STEP_ODDS = 2.0
+"""By how much the odds grow from one step of a ladder of three or more tiers to the next, where
+the policy gives one threshold for all: a choice, not a measurement; give a list to set your own."""
+
+
+class TierRouter:
+    """Routes requests by one configuration; safe to use from one event loop or thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        classifier: Callable[[Config], Classifier] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._make = classifier or _native
+        self._clock = clock
+        self.ledger = Ledger(config)
+        self._adopt(config)
+
+    @classmethod
+    def from_file(cls, path: str | Path, **options: Any) -> TierRouter:
+        """The router of the configuration at `path`; raises ConfigError."""
+        return cls(load(path), **options)
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._config
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The difficulty from which each tier but the last is not enough."""
+        return self._thresholds
+
+    def reload(self, config: Config) -> None:
+        """Takes over `config`; requests under way end as they began."""
+        self._adopt(config)
+        self.ledger.adopt(config)
+
+    def view(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> View:
+        """What routing may know of a request; raises RequestError."""
+        return view_of(body) if headers is None else view_of(body, headers)
+
+    def judge(self, view: View) -> Judged:
+        """The verdicts on the view's turn and on the human turns before it."""
+        classify = self._classify
+        return Judged(classify(view.turn), tuple(map(classify, view.earlier)))
+
+    def decide(self, view: View, exclude: frozenset[str] = frozenset()) -> Decision:
+        """The decision for `view` under the present load; raises what `decide` raises."""
+        return self._decide(view, self.judge(view), exclude)
+
+    def dispatch(self, view: View) -> Dispatch:
+        """The attempts of one request, judged once."""
+        judged = self.judge(view)
+        tokens = view.tokens + (view.max_tokens or EXPECTED_OUTPUT) * view.n
+        return Dispatch(
+            lambda exclude: self._decide(view, judged, exclude),
+            self.ledger,
+            tokens,
+            self._config.server.attempts,
+        )
+
+    def changes(self, decision: Decision, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of `body` that forwarding sets: the model, and defaults left unset."""
+        tier = self._config.tiers[self._config.ladder[decision.tier]]
+        unset = {name: value for name, value in tier.defaults.items() if body.get(name) is None}
+        if "max_tokens" in unset and body.get("max_completion_tokens") is not None:
+            del unset["max_tokens"]  # the client set the same limit by its newer name
+        return {**unset, "model": decision.model}
+
+    def signals(self, view: View) -> list[Signal]:
+        """What spoke for and against the heavy tier, strongest first."""
+        return self._classifier.explain(view.turn)
+
+    def _decide(self, view: View, judged: Judged, exclude: frozenset[str]) -> Decision:
+        pressures = self.ledger.pressures(self._clock())
+        return decide(view, judged, self._config, self._thresholds, pressures, exclude)
+
+    def _adopt(self, config: Config) -> None:
+        classifier = self._make(config)
+        thresholds = _thresholds(config, classifier)
+
+        @lru_cache(maxsize=CACHED_TURNS)
+        def classify(turn: Turn) -> Verdict:
+            try:
+                return classifier.classify(turn)
+            except Exception:  # noqa: BLE001  a plug-in's fault never fails a request
+                return Verdict(difficulty=1.0, confidence=0.0, abstain="classifier failed")
+
+        self._config, self._classifier = config, classifier
+        self._thresholds, self._classify = thresholds, classify
+
+
+def _native(config: Config) -> Classifier:
+    """The classifier that ships in the package, with the configured intents."""
+    from tier_router.classify.native import NativeClassifier  # numpy and tokenizers come with it
+    from tier_router.classify.intents import Route
+
+    return NativeClassifier(
+        [
+            Route(name, intent.utterances, intent.threshold)
+            for name, intent in config.intents.items()
+        ]
+    )
+
+
+def _thresholds(config: Config, classifier: Classifier) -> tuple[float, ...]:
+    """One threshold for each step of the ladder."""
+    steps = len(config.tiers) - 1
+    policy = config.policy
+    if isinstance(policy.threshold, tuple):
+        return policy.threshold
+    if policy.heavy_share is not None:
+        first = classifier.reference_quantile(policy.heavy_share)
+    else:
+        first = classifier.default_threshold if policy.threshold is None else policy.threshold
+    return tuple(_harder(first, step) for step in range(steps))
+
+
+def _harder(threshold: float, step: int) -> float:
+    """`threshold`, `step` steps up the ladder; 0 and 1 stay: always and never."""
+    if not 0 < threshold < 1:
+        return threshold
+    odds = threshold / (1 - threshold) * STEP_ODDS**step
+    return odds / (1 + odds)
