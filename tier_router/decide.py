@@ -85,8 +85,9 @@ class Judged:
 class Decision:
     """Where a request goes and why: log line, response headers and test assertion in one.
 
-    `difficulty` and `threshold` are set where a difficulty decided; `pressures` is the least
-    pressure of each tier's replicas; `alternatives` are the other tiers that could have answered.
+    `difficulty` is the one that decided, else the turn's own; None where nothing could be judged.
+    `threshold` is set where a difficulty decided; `pressures` is the least pressure of each tier's
+    replicas; `alternatives` are the other tiers that could have answered.
     """
 
     tier: str
@@ -152,7 +153,7 @@ def decide(
         url=replica.url,
         model=tier.model,
         reasons=tuple(want.reasons),
-        difficulty=want.level,
+        difficulty=want.level if decided or verdict.abstain else verdict.difficulty,
         threshold=thresholds[0] if decided and thresholds else None,
         intent=verdict.intent,
         abstain=verdict.abstain if Reason.UNSURE in want.reasons else None,

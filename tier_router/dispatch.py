@@ -13,7 +13,7 @@ import msgspec
 
 from tier_router.decide import Decision
 from tier_router.errors import NoReplica, TierRouterError, UpstreamError, UpstreamTimeout
-from tier_router.ledger import Ledger, Lease, Outcome
+from tier_router.ledger import Lease, Ledger, Outcome
 
 DRAINING_TEXT = b"cannot schedule new futures"
 """What vLLM answers (500) while it shuts down and /health still says 200."""

@@ -13,7 +13,7 @@
         UpstreamTimeout 504
 
 Each class carries the HTTP `status`, the OpenAI error `type` and a short `code` that is fit for a
-metric label. Doors turn them into their host's shape through one table (`openai_shape` here).
+metric label.  `shape` is OpenAI's; other doors have one table each.
 """
 
 from __future__ import annotations
@@ -32,6 +32,17 @@ class TierRouterError(Exception):
         super().__init__(message)
         self.message = message
         self.param = param
+
+    def shape(self) -> dict[str, Any]:
+        """The error as OpenAI's API spells it: `{"error": {message, type, param, code}}`."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
 
 
 class ConfigError(TierRouterError):
@@ -119,15 +130,3 @@ class UpstreamTimeout(UpstreamError):
 
     status = 504
     code = "upstream_timeout"
-
-
-def openai_shape(error: TierRouterError) -> dict[str, Any]:
-    """The error as OpenAI's API spells it: `{"error": {message, type, param, code}}`."""
-    return {
-        "error": {
-            "message": error.message,
-            "type": error.type,
-            "param": error.param,
-            "code": error.code,
-        }
-    }

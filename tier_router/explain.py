@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tier_router.classify import Signal
 from tier_router.decide import Decision, Reason
@@ -57,3 +59,28 @@ def _part(reason: Reason, decision: Decision) -> str:
 def signals(found: Sequence[Signal], most: int = 6) -> list[tuple[str, str]]:
     """(direction, words) of the strongest signals: `up` speaks for a larger tier."""
     return [("up" if signal.weight > 0 else "down", signal.text) for signal in found[:most]]
+
+
+def record(decision: Decision) -> dict[str, Any]:
+    """The decision as plain data for JSON; a tier that is down has the pressure "down"."""
+    return {
+        "tier": decision.tier,
+        "replica": decision.replica,
+        "model": decision.model,
+        "reasons": [reason.value for reason in decision.reasons],
+        "why": sentence(decision),
+        "difficulty": _rounded(decision.difficulty),
+        "threshold": _rounded(decision.threshold),
+        "intent": decision.intent,
+        "nearest": decision.nearest,
+        "abstain": decision.abstain,
+        "pressures": {
+            name: round(load, 3) if math.isfinite(load) else "down"
+            for name, load in decision.pressures.items()
+        },
+        "alternatives": list(decision.alternatives),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ STEP_ODDS = 2.0
 the policy gives one threshold for all: a choice, not a measurement; give a list to set your own."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration, compiled."""
+
+    config: Config
+    classifier: Classifier
+    thresholds: tuple[float, ...]
+
+
 class TierRouter:
     """Routes requests by one configuration; safe to use from one event loop or thread."""
 
@@ -37,7 +47,7 @@ class TierRouter:
         self._make = classifier or _native
         self._clock = clock
         self.ledger = Ledger(config)
-        self._adopt(config)
+        self.reload(config)
 
     @classmethod
     def from_file(cls, path: str | Path, **options: Any) -> TierRouter:
@@ -54,10 +64,33 @@ class TierRouter:
         """The difficulty from which each tier but the last is not enough."""
         return self._thresholds
 
+    def prepare(self, config: Config) -> Prepared:
+        """What `config` is compiled to; may take long, and may run in another thread."""
+        classifier = self._make(config)
+        return Prepared(config, classifier, _thresholds(config, classifier))
+
+    def adopt(self, prepared: Prepared) -> None:
+        """Routes by `prepared` from now on; requests under way end as they began."""
+        classifier = prepared.classifier
+
+        @lru_cache(maxsize=CACHED_TURNS)
+        def classify(turn: Turn) -> Verdict:
+            try:
+                return classifier.classify(turn)
+            except Exception:  # noqa: BLE001  a plug-in's fault never fails a request
+                return Verdict(difficulty=1.0, confidence=0.0, abstain="classifier failed")
+
+        self._config, self._thresholds = prepared.config, prepared.thresholds
+        self._classifier, self._classify = classifier, classify
+        self.ledger.adopt(prepared.config)
+
     def reload(self, config: Config) -> None:
-        """Takes over `config`; requests under way end as they began."""
-        self._adopt(config)
-        self.ledger.adopt(config)
+        """Prepares and adopts `config`."""
+        self.adopt(self.prepare(config))
+
+    def pressures(self) -> Mapping[str, float]:
+        """The present pressure of each replica, by name."""
+        return self.ledger.pressures(self._clock())
 
     def view(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> View:
         """What routing may know of a request; raises RequestError."""
@@ -96,28 +129,13 @@ class TierRouter:
         return self._classifier.explain(view.turn)
 
     def _decide(self, view: View, judged: Judged, exclude: frozenset[str]) -> Decision:
-        pressures = self.ledger.pressures(self._clock())
-        return decide(view, judged, self._config, self._thresholds, pressures, exclude)
-
-    def _adopt(self, config: Config) -> None:
-        classifier = self._make(config)
-        thresholds = _thresholds(config, classifier)
-
-        @lru_cache(maxsize=CACHED_TURNS)
-        def classify(turn: Turn) -> Verdict:
-            try:
-                return classifier.classify(turn)
-            except Exception:  # noqa: BLE001  a plug-in's fault never fails a request
-                return Verdict(difficulty=1.0, confidence=0.0, abstain="classifier failed")
-
-        self._config, self._classifier = config, classifier
-        self._thresholds, self._classify = thresholds, classify
+        return decide(view, judged, self._config, self._thresholds, self.pressures(), exclude)
 
 
 def _native(config: Config) -> Classifier:
     """The classifier that ships in the package, with the configured intents."""
-    from tier_router.classify.native import NativeClassifier  # numpy and tokenizers come with it
     from tier_router.classify.intents import Route
+    from tier_router.classify.native import NativeClassifier  # numpy and tokenizers come with it
 
     return NativeClassifier(
         [

@@ -1,0 +1,145 @@
+"""What the sidecar counts, in Prometheus's format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tier_router.decide import Decision
+from tier_router.ledger import Outcome
+from tier_router.router import TierRouter
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640)
+"""Buckets of times to first token and of whole answers: vLLM's own span."""
+
+DECISION_SECONDS = (25e-6, 50e-6, 100e-6, 200e-6, 400e-6, 800e-6, 1.6e-3, 5e-3, 25e-3)
+"""Buckets of what reading, judging and deciding took."""
+
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """The counters of one sidecar, in a registry of their own."""
+
+    def __init__(self, router: TierRouter) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "tier_router_requests",
+            "Chat requests by where they went, what decided and how they ended.",
+            ("tier", "reason", "status"),
+            registry=registry,
+        )
+        self._attempts = Counter(
+            "tier_router_attempts",
+            "Attempts on a replica by outcome.",
+            ("tier", "replica", "outcome"),
+            registry=registry,
+        )
+        self._errors = Counter(
+            "tier_router_errors",
+            "Requests answered with an own error.",
+            ("code",),
+            registry=registry,
+        )
+        self._failovers = Counter(
+            "tier_router_failovers", "Requests that went on to another replica.", registry=registry
+        )
+        self._ttft = Histogram(
+            "tier_router_time_to_first_token_seconds",
+            "From the request's arrival to the first data line of its stream.",
+            ("tier",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._latency = Histogram(
+            "tier_router_request_seconds",
+            "From the request's arrival to the end of its answer.",
+            ("tier",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._decision = Histogram(
+            "tier_router_decision_seconds",
+            "What reading, judging and deciding took.",
+            buckets=DECISION_SECONDS,
+            registry=registry,
+        )
+        self._reloads = Counter(
+            "tier_router_config_reloads", "Reloads by result.", ("result",), registry=registry
+        )
+        self.draining = Gauge(
+            "tier_router_draining", "1 while the sidecar drains.", registry=registry
+        )
+        registry.register(_Loads(router))
+        # `labels` takes a lock and builds a key each time; the sets are small and closed
+        self._request = lru_cache(4096)(self._requests.labels)
+        self._attempt = lru_cache(4096)(self._attempts.labels)
+
+    def decided(self, seconds: float) -> None:
+        """One request was read, judged and decided."""
+        self._decision.observe(seconds)
+
+    def attempted(self, decision: Decision, outcome: Outcome) -> None:
+        """One attempt ended."""
+        self._attempt(decision.tier, decision.replica, outcome.value).inc()
+
+    def failed_over(self) -> None:
+        """One request went on to another replica."""
+        self._failovers.inc()
+
+    def first_token(self, decision: Decision, seconds: float) -> None:
+        """The first piece of a streamed answer came `seconds` after the request."""
+        self._ttft.labels(decision.tier).observe(seconds)
+
+    def answered(self, decision: Decision, status: str, seconds: float) -> None:
+        """One request ended: with the upstream's status, `abandoned` or `cut`."""
+        self._request(decision.tier, decision.reasons[0].value, status).inc()
+        self._latency.labels(decision.tier).observe(seconds)
+
+    def errored(self, code: str) -> None:
+        """One request was answered with an error of ours."""
+        self._errors.labels(code).inc()
+
+    def reloaded(self, ok: bool) -> None:
+        """One reload ended."""
+        self._reloads.labels("ok" if ok else "refused").inc()
+
+    def text(self) -> bytes:
+        """Everything, as Prometheus scrapes it."""
+        return generate_latest(self.registry)
+
+
+class _Loads(Collector):
+    """Reads the ledger when it is scraped."""
+
+    def __init__(self, router: TierRouter) -> None:
+        self._router = router
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ("tier", "replica")
+        flight = GaugeMetricFamily(
+            "tier_router_in_flight_requests", "Requests that are open on a replica.", labels=labels
+        )
+        pressure = GaugeMetricFamily(
+            "tier_router_replica_pressure",
+            "Load of a replica; 1 is full, +Inf is down.",
+            labels=labels,
+        )
+        up = GaugeMetricFamily("tier_router_replica_up", "0 while a replica rests.", labels=labels)
+        loads = self._router.pressures()
+        for tier in self._router.config.tiers:
+            for replica in tier.replicas:
+                name = replica.name or replica.url
+                load = loads.get(name, 0.0)
+                flight.add_metric((tier.name, name), self._router.ledger.in_flight(name))
+                pressure.add_metric((tier.name, name), load)
+                up.add_metric((tier.name, name), float(math.isfinite(load)))
+        return (flight, pressure, up)

@@ -1,0 +1,102 @@
+"""A running sidecar: the router, its pools, its server, and how they are replaced while serving."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from tier_router.testing.sim import SimHost
+
+from tier_router.classify import Classifier
+from tier_router.config import Config
+from tier_router.router import TierRouter
+from tier_router_proxy.answers import refusal_answer
+from tier_router_proxy.app import App
+from tier_router_proxy.http.requests import Limits
+from tier_router_proxy.http.server import Server
+from tier_router_proxy.http.timers import Wheel
+from tier_router_proxy.metrics import Metrics
+from tier_router_proxy.pools import Pools
+from tier_router_proxy.relay import Upstreams
+
+
+class Sidecar:
+    """Serves one configuration from `start` to `stop`; an async context manager."""
+
+    def __init__(
+        self, config: Config, classifier: Callable[[Config], Classifier] | None = None
+    ) -> None:
+        self.router = TierRouter(config, classifier)
+        self.metrics = Metrics(self.router)
+        self.url = ""
+        self._sims = SimHost()
+
+    async def start(self) -> str:
+        """Binds the port and serves; returns the URL.  Raises OSError where the port is taken."""
+        config = self.router.config
+        self._wheel = Wheel()
+        self._pools = Pools(self._wheel)
+        up = Upstreams(self.router, self._pools, self.metrics, time.monotonic)
+        self._app = App(up)
+        self._server = Server(self._app, _limits(config), self._wheel, refusal_answer)
+        self._pools.adopt(await self._dialled(config), config.server.timeouts.connect)
+        try:
+            host, port = await self._server.listen(config.server.host, config.server.port)
+        except OSError:
+            await self.stop(0.0)
+            raise
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return self.url
+
+    async def reload(self, config: Config) -> None:
+        """Serves `config` from now on; no request is dropped, those under way end as they began.
+
+        The host and the port stay what they are.
+        """
+        prepared = await asyncio.to_thread(self.router.prepare, config)
+        dialled = await self._dialled(config)
+        # in one go, so that no request meets the new router with the old pools
+        gone = self._pools.adopt(dialled, config.server.timeouts.connect)
+        self.router.adopt(prepared)
+        self._server.limits = _limits(config)
+        for pool in gone:
+            await pool.close()
+
+    async def stop(self, drain: float | None = None) -> bool:
+        """Takes nothing new, lets running answers end for `drain` seconds (the configured ones
+        where left out), and says whether all of them did."""
+        self._app.draining = True
+        self.metrics.draining.set(1)
+        seconds = self.router.config.server.drain if drain is None else drain
+        ended = await self._server.drain(seconds)
+        await self._pools.close()
+        await self._sims.aclose()
+        self._wheel.close()
+        return ended
+
+    async def _dialled(self, config: Config) -> dict[str, str]:
+        """{URL: URL to dial} of all replicas; starts the simulated ones that are new."""
+        replicas = {r.url: tier.model for tier in config.tiers for r in tier.replicas}
+        simulated = {url: model for url, model in replicas.items() if url.startswith("sim://")}
+        return {url: url for url in replicas} | await self._sims.resolve(simulated)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop(0.0 if error else None)
+
+
+def _limits(config: Config) -> Limits:
+    """The wire's limits as the configuration gives them."""
+    server = config.server
+    return Limits(head=int(server.header_limit), body=int(server.body_limit))

@@ -1,0 +1,137 @@
+"""The commands and what they take; the work is in the module of each command's name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tier_router.cli.source import resolve
+from tier_router.errors import TierRouterError
+
+app = typer.Typer(
+    name="tier-router",
+    help="Routes each chat request to the smallest self-hosted vLLM tier that answers it well.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="The configuration; ./config.yaml where left out, else the one in the package.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@app.command()
+def serve(
+    config: ConfigPath = None,
+    host: Annotated[str | None, typer.Option(help="Overrides `server.host`.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Overrides `server.port`; 0 takes a free one.", min=0)
+    ] = None,
+    log_level: Annotated[
+        str, typer.Option(help="debug (one line a decision), info, warning or error.")
+    ] = "info",
+) -> None:
+    """Serve the OpenAI-compatible endpoint until SIGTERM."""
+    from tier_router.cli.serve import run
+
+    run(resolve(config), host, port, log_level)
+
+
+@app.command()
+def check(
+    config: ConfigPath = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema for editors instead.")
+    ] = False,
+) -> None:
+    """Check a configuration without starting anything."""
+    from tier_router.cli.check import run, show_schema
+
+    if schema:
+        show_schema()
+    else:
+        run(resolve(config))
+
+
+@app.command()
+def explain(
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            help="A prompt, a file with a request body, or `-` for standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say where a request would go, and why."""
+    from tier_router.cli.explain import run
+
+    run(resolve(config), text, as_json)
+
+
+@app.command()
+def score(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.jsonl",
+            help="Prompts or request bodies, one JSON value a line; `-` for standard input.",
+        ),
+    ],
+    config: ConfigPath = None,
+) -> None:
+    """Decide each line of a log of prompts or request bodies; one decision a line comes out."""
+    from tier_router.cli.score import run
+
+    raise typer.Exit(run(resolve(config), log))
+
+
+@app.command()
+def demo(
+    seconds: Annotated[
+        float, typer.Option(help="Seconds of load in each of the two runs.", min=2, max=600)
+    ] = 8.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show what tiers do: the same load through one big model and through two tiers."""
+    from tier_router.cli.demo import run
+
+    run(seconds, as_json)
+
+
+def main() -> None:
+    """Runs the command line; an error is one line on standard error and an exit code of 1 or 2."""
+    try:
+        app()
+    except TierRouterError as error:
+        _fail(str(error))
+    except ImportError as error:
+        _fail(f"{error} (pip install 'tier-router[proxy]')" if error.name in _PROXY else str(error))
+    except BrokenPipeError:  # `| head`
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}")
+
+
+_PROXY = frozenset({"h11", "httptools", "prometheus_client"})
+
+
+def _fail(message: str) -> None:
+    print(f"tier-router: {message}", file=sys.stderr)
+    sys.exit(1)
