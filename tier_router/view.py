@@ -47,7 +47,7 @@ _HOUSEKEEPING = re.compile(
     r"\b(?:generate|write|create|provide|give|suggest|propose|produce|summari[sz]e|analy[sz]e)\b"
     r"[^.\n]{0,90}\b(?:titles?|tags?|follow-?ups?|follow-up questions|new (?:conversation )?topic"
     r"|conversation topic|subject line)\b[^#]{0,160}"
-    r"\b(?:conversation|chat|session|thread|dialog(?:ue)?|messages?|history)\b"
+    r"\b(?:conversation|chat|session|thread|dialog(?:ue)?|messages?)\b"
     r"|\b(?:generate|write|create|provide)\b[^.\n]{0,40}"
     r"\b(?:concise|short|brief|\d+(?:-\d+)?[- ]word)[^.\n]{0,40}\btitle\b",
     re.I | re.S,

@@ -1,0 +1,184 @@
+"""What goes wrong upstream, and what the client sees of it."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tier_router.testing import faults
+
+CHAT = "/v1/chat/completions"
+BEFORE_THE_ANSWER = [
+    faults.BUSY,
+    faults.TOO_MANY,
+    faults.DRAINING,
+    faults.DEAD,
+    faults.BAD_GATEWAY,
+    faults.Reset(after_chunks=0),
+    faults.CloseBeforeAnswer(),
+    faults.Garbage(),
+]
+
+
+async def counters(stage: Any) -> dict[str, float]:
+    """The sidecar's metrics by line."""
+    lines = (await stage.http.get("/metrics")).text.splitlines()
+    pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
+
+
+@pytest.mark.parametrize("fault", BEFORE_THE_ANSWER, ids=repr)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_another_replica_takes_over(stage: Any, fault: Any, stream: bool) -> None:
+    await stage.serve()
+    first = (await stage.ask()).headers["x-tier-router-replica"]
+    broken = stage.light[int(first[-1])]
+    broken.faults.add(fault, times=1)
+    answer = await stage.ask(stream=stream)
+    assert answer.status_code == 200
+    assert answer.headers["x-tier-router-replica"] != first
+    assert answer.headers["x-tier-router-reason"] == "easy,failover"
+    assert (await counters(stage))["tier_router_failovers_total"] == 1.0
+
+
+async def test_an_error_as_first_event_of_a_200_stream(stage: Any) -> None:
+    await stage.serve()
+    for fake in stage.light:
+        fake.faults.add(faults.ErrorInStream(), times=1)
+    answer = await stage.ask(stream=True)
+    assert answer.status_code == 200
+    assert b'"error"' not in answer.content
+    assert answer.headers["x-tier-router-tier"] == "heavy"
+    assert answer.headers["x-tier-router-reason"] == "easy,tier_down,failover"
+
+
+async def test_all_replicas_failing_is_one_clear_error(stage: Any) -> None:
+    await stage.serve()
+    for fake in stage.fakes:
+        fake.faults.add(faults.BUSY, times=None)
+    answer = await stage.ask()
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+    error = answer.json()["error"]
+    assert error["code"] == "no_replica"
+    for name in ("light-0", "light-1", "heavy-0"):
+        assert name in error["message"]
+    assert "currently busy" in error["message"]
+    assert answer.headers["x-request-id"]
+
+
+async def test_no_upstream_at_all_is_said_within_milliseconds(stage: Any) -> None:
+    await stage.serve()
+    for fake in stage.fakes:
+        await fake.stop()
+    start = time.monotonic()
+    answer = await stage.ask()
+    assert time.monotonic() - start < 1
+    assert answer.status_code in (502, 503)
+    assert "refused" in answer.json()["error"]["message"]
+    again = await stage.ask()
+    assert again.status_code == 503, "all of them rest now"
+    assert (await stage.http.get("/ready")).status_code == 503
+    assert (await stage.http.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize("fault", [faults.Hang(head=False), faults.Hang(head=True)], ids=repr)
+async def test_a_replica_that_hangs_is_given_up(stage: Any, fault: Any) -> None:
+    await stage.serve(server={"timeouts": {"first_token": 0.3}})
+    for fake in stage.light:
+        fake.faults.add(fault, times=None)
+    answer = await stage.ask(stream=True)
+    assert answer.status_code == 200
+    assert answer.headers["x-tier-router-tier"] == "heavy"
+    stage.heavy.faults.add(fault, times=None)
+    answer = await stage.ask("prove it", stream=True)
+    assert answer.status_code in (503, 504)
+
+
+async def test_a_timeout_is_a_504(stage: Any) -> None:
+    await stage.serve(server={"timeouts": {"answer": 0.3}, "attempts": 1})
+    stage.heavy.faults.add(faults.Hang(head=False), times=None)
+    answer = await stage.ask("prove it")
+    assert answer.status_code == 504
+    assert answer.json()["error"]["code"] == "upstream_timeout"
+
+
+async def test_a_stream_that_breaks_off_is_not_made_to_look_whole(stage: Any) -> None:
+    await stage.serve()
+    for fake in stage.light:
+        fake.faults.add(faults.Reset(after_chunks=3), times=None)
+    with pytest.raises(httpx.TransportError):
+        await stage.ask(stream=True, max_tokens=20, ignore_eos=True)
+    assert sum(stage.served().values()) == 1, "never a second answer after the first token"
+
+
+async def test_an_error_event_in_mid_stream_reaches_the_client(stage: Any) -> None:
+    await stage.serve()
+    for fake in stage.light:
+        fake.faults.add(faults.ErrorMidStream(after=3), times=None)
+    answer = await stage.ask(stream=True, max_tokens=20, ignore_eos=True)
+    assert b'data: {"error"' in answer.content
+    failed = [
+        name
+        for name, value in (await counters(stage)).items()
+        if "attempts_total" in name and 'outcome="failed"' in name and value
+    ]
+    assert len(failed) == 1, "the replica's account knows"
+
+
+async def test_a_stream_that_stalls_is_cut(stage: Any) -> None:
+    await stage.serve(server={"timeouts": {"between": 0.3}})
+    for fake in stage.light:
+        fake.faults.add(faults.SlowChunks(5.0), times=None)
+    with pytest.raises(httpx.TransportError):
+        await stage.ask(stream=True, max_tokens=20, ignore_eos=True)
+
+
+async def test_a_slow_first_token_is_waited_for(stage: Any) -> None:
+    await stage.serve()
+    for fake in stage.light:
+        fake.faults.add(faults.SlowFirstToken(0.4), times=None)
+    start = time.monotonic()
+    answer = await stage.ask(stream=True)
+    assert answer.status_code == 200
+    assert time.monotonic() - start > 0.35
+
+
+@pytest.mark.parametrize("rst", [False, True])
+async def test_stale_keep_alive_connections_lose_nothing(stage: Any, rst: bool) -> None:
+    await stage.serve()
+    for fake in stage.fakes:
+        fake.faults.add(faults.CloseIdle(after=0.0, rst=rst), times=None)
+    statuses = [(await stage.ask(f"q {n}")).status_code for n in range(30)]
+    assert statuses == [200] * 30
+    assert (await counters(stage))["tier_router_failovers_total"] == 0.0
+
+
+async def test_a_truncated_body_is_cut_too(stage: Any) -> None:
+    await stage.serve()
+    for fake in stage.light:
+        fake.faults.add(faults.TruncatedBody(), times=None)
+    with pytest.raises(httpx.TransportError):
+        await stage.ask()
+
+
+async def test_a_failed_replica_comes_back(stage: Any, eventually: Callable[..., Any]) -> None:
+    await stage.serve()
+    for fake in stage.light:
+        fake.faults.add(faults.CloseBeforeAnswer(), times=1)
+    assert (await stage.ask()).headers["x-tier-router-tier"] == "heavy"
+    assert (await stage.ask()).headers["x-tier-router-tier"] == "heavy"
+    loads = stage.sidecar.router.pressures
+    await eventually(lambda: all(load < 1 for load in loads().values()))
+    assert (await stage.ask()).headers["x-tier-router-tier"] == "light"
+
+
+async def test_a_dead_engines_whole_answer_is_json(stage: Any) -> None:
+    await stage.serve(server={"attempts": 1})
+    stage.heavy.faults.add(faults.DEAD, times=None)
+    answer = await stage.ask("prove it")
+    assert answer.status_code == 502
+    assert "EngineCore" in json.loads(answer.content)["error"]["message"]

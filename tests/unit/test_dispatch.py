@@ -1,0 +1,129 @@
+"""One request's way over the replicas, without any I/O."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tier_router.config import parse
+from tier_router.decide import Decision, Reason
+from tier_router.dispatch import Dispatch, Failure, failure_of_answer, failure_of_event
+from tier_router.errors import NoReplica, TierRouterError, UpstreamError, UpstreamTimeout
+from tier_router.ledger import Ledger, Outcome
+
+CONFIG = parse("tiers: [{name: t, model: m, replicas: [http://a, http://b, http://c]}]")
+NAMES = ["t-0", "t-1", "t-2"]
+BUSY = b'{"error":{"message":"The engine is currently busy","type":"Service Unavailable"}}'
+
+
+def dispatch(ledger: Ledger, attempts: int = 3) -> Dispatch:
+    def choose(exclude: frozenset[str]) -> Decision:
+        left = [name for name in NAMES if name not in exclude]
+        if not left:
+            raise NoReplica("none")
+        return Decision("t", left[0], "http://x", "m", (Reason.EASY,))
+
+    return Dispatch(choose, ledger, 10, attempts)
+
+
+def test_it_walks_over_the_replicas_and_keeps_the_books() -> None:
+    ledger = Ledger(CONFIG)
+    way = dispatch(ledger)
+    assert way.begin(0).replica == "t-0"
+    assert way.failed(Failure(Outcome.FAILED, "refused"), 1).replica == "t-1"
+    assert way.failed(Failure(Outcome.BUSY, "503", 5.0), 2).replica == "t-2"
+    assert [ledger.in_flight(name) for name in NAMES] == [0, 0, 1]
+    way.first_token(3.0)
+    assert way.ttft == 1.0
+    way.closed(Outcome.DONE, 4)
+    assert ledger.in_flight("t-2") == 0
+    assert list(way.failures) == ["t-0", "t-1"]
+
+
+def test_the_error_tells_what_every_replica_said() -> None:
+    way = dispatch(Ledger(CONFIG))
+    way.begin(0)
+    way.failed(Failure(Outcome.FAILED, "connection refused"), 0)
+    way.failed(Failure(Outcome.BUSY, "503 busy"), 0)
+    with pytest.raises(UpstreamError, match=r"t-0: connection refused; t-1: 503 busy; t-2: reset"):
+        way.failed(Failure(Outcome.FAILED, "reset"), 0)
+
+
+def test_attempts_are_bounded() -> None:
+    way = dispatch(Ledger(CONFIG), attempts=1)
+    way.begin(0)
+    with pytest.raises(UpstreamError):
+        way.failed(Failure(Outcome.FAILED, "x"), 0)
+
+
+@pytest.mark.parametrize(
+    ("failures", "kind", "status"),
+    [
+        ([Failure(Outcome.BUSY, "x", 9.0), Failure(Outcome.DRAINING, "y", 4.0)], NoReplica, 503),
+        ([Failure(Outcome.BUSY, "x"), Failure(Outcome.FAILED, "y")], UpstreamError, 502),
+        ([Failure(Outcome.FAILED, "x", timeout=True)], UpstreamTimeout, 504),
+    ],
+)
+def test_the_kind_of_error(
+    failures: list[Failure], kind: type[TierRouterError], status: int
+) -> None:
+    way = dispatch(Ledger(CONFIG), attempts=len(failures))
+    way.begin(0)
+    for failure in failures[:-1]:
+        way.failed(failure, 0)
+    with pytest.raises(kind) as caught:
+        way.failed(failures[-1], 0)
+    assert type(caught.value) is kind
+    assert caught.value.status == status
+    if isinstance(caught.value, NoReplica):
+        assert caught.value.retry_after == 4.0
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome"),
+    [
+        (503, BUSY, Outcome.BUSY),
+        (429, b"", Outcome.BUSY),
+        (502, b"<html>", Outcome.FAILED),
+        (504, b"", Outcome.FAILED),
+        (
+            500,
+            b'{"error":{"message":"cannot schedule new futures after shutdown"}}',
+            Outcome.DRAINING,
+        ),
+        (500, b'{"error":{"message":"EngineCore encountered an issue"}}', Outcome.FAILED),
+        (500, b'{"error":{"message":"list index out of range"}}', None),
+        (400, b"{}", None),
+        (404, b"{}", None),
+        (401, b'{"error":"Unauthorized"}', None),
+        (200, b"{}", None),
+    ],
+)
+def test_which_answers_are_failures(status: int, body: bytes, outcome: Outcome | None) -> None:
+    failure = failure_of_answer(status, body)
+    assert (failure and failure.outcome) == outcome
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("3", 3.0), ("0.5", 0.5), (None, None), ("soon", None), ("-1", None), ("1e9", None)],
+)
+def test_retry_after_is_read_in_seconds(header: str | None, seconds: float | None) -> None:
+    failure = failure_of_answer(503, BUSY, header)
+    assert failure is not None
+    assert failure.retry_after == seconds
+    assert failure.message == "503 The engine is currently busy"
+
+
+EVENTS: Mapping[bytes, Outcome | None] = {
+    b'{"error":{"message":"EngineCore encountered an issue","code":500}}': Outcome.FAILED,
+    b'{"error": {"message": "cannot schedule new futures after shutdown"}}': Outcome.DRAINING,
+    b'{"object":"error","message":"old shape"}': Outcome.FAILED,
+    b'{"id":"chatcmpl-1","choices":[{"delta":{"content":"{\\"error\\""}}]}': None,
+    b"[DONE]": None,
+}
+
+
+@pytest.mark.parametrize("data", EVENTS)
+def test_an_error_as_first_event_is_a_failure(data: bytes) -> None:
+    failure = failure_of_event(data)
+    assert (failure and failure.outcome) == EVENTS[data]
