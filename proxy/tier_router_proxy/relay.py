@@ -216,11 +216,10 @@ class Relay:
         self._sink = self._pass
         headers = client_headers(head, TAGS) + self._tags()
         self._exchange.start(head.status, head.reason, headers, head.framing)
-        for held in self._held:
-            self._exchange.write(held)
-        self._held = []
-        if data:
-            self._pass(data)
+        held, self._held = self._held, []
+        for piece in (*held, data):
+            if piece:
+                self._pass(piece)
 
     def _pass(self, data: bytes) -> None:
         if self._call is not None:

@@ -22,7 +22,7 @@ LAYERS: list[set[str]] = [
     {"testing"},
     {"train"},
     {"tier_router_proxy"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # `classify` holds the pure types at its top and the native engine, which uses the encoder, below.

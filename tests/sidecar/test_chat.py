@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from tier_router.testing import Speed
+from tier_router.config import parse
+from tier_router.testing import FakeVllm, Speed
 
 CHAT = "/v1/chat/completions"
 
 
 def chat(text: str, **more: Any) -> dict[str, Any]:
     return {"model": "auto", "messages": [{"role": "user", "content": text}], **more}
+
+
+def port_of(stage: Any) -> int:
+    return int(stage.sidecar.url.rpartition(":")[2])
 
 
 async def test_an_answer_says_where_it_came_from(stage: Any) -> None:
@@ -50,12 +55,12 @@ async def test_pins(stage: Any, model: str, headers: dict[str, str], tier: str) 
 async def test_the_body_arrives_untouched_but_for_the_model(stage: Any) -> None:
     http = await stage.serve()
     raw = (
-        '{"seed": 123456789012345678901234567890, "model":"auto", "temperature": 1.0e-2,'
-        '"x_vendor": {"b": [1, 2.50,  null], "a": "\\u00e9\\/"},'
-        '"messages": [ {"role":"user", "content":"hello", "note": 1.10} ] }'
-    ).encode()
+        b'{"seed": 123456789012345678901234567890, "model":"auto", "temperature": 1.0e-2,'
+        b'"x_vendor": {"b": [1, 2.50,  null], "a": "\\u00e9\\/"},'
+        b'"messages": [ {"role":"user", "content":"hello", "note": 1.10} ] }'
+    )
     await http.post(CHAT, content=raw, headers={"content-type": "application/json"})
-    sent = next(r for fake in stage.light for r in fake.requests).body
+    sent = next(r for fake in stage.light for r in fake.requests).raw
     assert json.loads(sent) == json.loads(raw) | {"model": "m8"}
     for piece in (
         b"123456789012345678901234567890",
@@ -102,35 +107,56 @@ async def test_tier_defaults_and_key(stage: Any) -> None:
     assert (await stage.ask()).json()["usage"]["completion_tokens"] <= 7
 
 
-async def test_a_stream_passes_byte_for_byte(stage: Any) -> None:
-    http = await stage.serve()
-    body = chat("hello", stream=True, stream_options={"include_usage": True}, max_tokens=20)
-    headers = {"x-request-id": "same"}
-    seen: list[bytes] = []
-    async with http.stream("POST", CHAT, json=body, headers=headers) as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        assert answer.headers["x-tier-router-tier"] == "light"
-        async for piece in answer.aiter_raw():
-            seen.append(piece)
-    direct: list[bytes] = []
-    url = stage.light[0].url + CHAT
-    async with http.stream("POST", url, json=body | {"model": "m8"}, headers=headers) as answer:
-        async for piece in answer.aiter_raw():
-            direct.append(piece)
+SSE = (
+    ": keep-alive\n\n"
+    'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\r\n\r\n'
+    'event: x\ndata: {"choices":\ndata: [{"delta":{"content":"é日本🙂"}}]}\n\n'
+    'data: {"choices":[{"delta":{"content":"0\\r\\n\\r\\n"}}]}\n\n'
+    "data: [DONE]\n\n"
+).encode()
+"""Comments, CRLF, data of several lines, characters of several bytes."""
 
-    def plain(stream: list[bytes]) -> list[Any]:
-        lines = [line for line in b"".join(stream).split(b"\n") if line]
-        events = [json.loads(line[6:]) for line in lines if line != b"data: [DONE]"]
-        return [{**event, "created": 0} for event in events] + [lines[-1]]
 
-    assert plain(seen) == plain(direct)
-    assert plain(seen)[-1] == b"data: [DONE]"
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
+async def test_a_stream_passes_byte_for_byte(stage: Any, size: int) -> None:
+    """Whatever the chunks are and wherever the packets are cut."""
+    pieces = [SSE[at : at + size] for at in range(0, len(SSE), size)]
+    chunks = [b"%x;ext=1\r\n%s\r\n" % (len(piece), piece) for piece in pieces]
+    raw = b"".join(chunks) + b"0\r\nx-trailer: 1\r\n\r\n"
+    head = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-own: a\r\n"
+        b"transfer-encoding: chunked\r\n\r\n"
+    )
+
+    async def upstream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head)
+        for at in range(0, len(raw), 11):
+            writer.write(raw[at : at + 11])
+            await asyncio.sleep(0)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(upstream, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    config = parse(f"tiers: [{{name: t, model: m, replicas: ['{url}']}}]\nserver: {{port: 0}}")
+    await stage.serve()
+    await stage.sidecar.reload(config)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(stage))
+    body = json.dumps(chat("hello", stream=True)).encode()
+    request = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    writer.write(f"{request}content-length: {len(body)}\r\n\r\n".encode() + body)
+    got_head, _, got = (await reader.read()).partition(b"\r\n\r\n")
+    assert got == raw
+    assert b"x-own: a" in got_head
+    assert b"x-tier-router-tier: t" in got_head
+    writer.close()
+    await writer.wait_closed()
+    server.close()
+    await server.wait_closed()
 
 
 async def test_the_first_token_is_not_held_back(stage: Any) -> None:
-    stage.light[0].engine  # noqa: B018  the default speed is quick; a slow one shows pieces apart
-    from tier_router.testing import FakeVllm
-
     slow = await stage.stack.enter_async_context(FakeVllm("m8", speed=Speed(step=0.05)))
     stage.light[:] = [slow]
     http = await stage.serve()
@@ -184,14 +210,12 @@ async def test_a_400_of_the_replica_is_relayed_as_it_came(stage: Any) -> None:
 async def test_a_client_that_hangs_up_is_noticed_upstream(
     stage: Any, eventually: Callable[..., Any], stream: bool, when: str
 ) -> None:
-    from tier_router.testing import FakeVllm
-
     slow = await stage.stack.enter_async_context(
         FakeVllm("m8", speed=Speed(step=0.02, prefill=20 if when == "waiting" else 8000))
     )
     stage.light[:] = [slow]
     await stage.serve()
-    reader, writer = await asyncio.open_connection("127.0.0.1", stage.sidecar.url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(stage))
     raw = json.dumps(chat("word " * 60, stream=stream, max_tokens=500, ignore_eos=True)).encode()
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(raw)}\r\n\r\n"
     writer.write(head.encode() + raw)

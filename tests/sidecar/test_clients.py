@@ -1,0 +1,97 @@
+"""The official OpenAI clients, Python and Node, against the sidecar."""
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+NODE = Path(__file__).with_name("node")
+
+
+async def test_the_python_client(stage: Any) -> None:
+    await stage.serve()
+    async with openai.AsyncOpenAI(
+        base_url=f"{stage.sidecar.url}/v1", api_key="none", max_retries=0
+    ) as client:
+        raw = await client.chat.completions.with_raw_response.create(
+            model="auto", messages=[{"role": "user", "content": "hello"}]
+        )
+        assert raw.headers["x-tier-router-tier"] == "light"
+        assert raw.parse().choices[0].message.content
+
+        stream = await client.chat.completions.create(
+            model="auto",
+            messages=[{"role": "user", "content": "prove it"}],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        assert stream.response.headers["x-tier-router-tier"] == "heavy"
+        chunks = [chunk async for chunk in stream]
+        assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        assert chunks[-1].usage is not None
+
+        assert [model.id async for model in client.models.list()] == ["auto", "light", "heavy"]
+        assert (await client.models.retrieve("light")).id == "light"
+
+        with pytest.raises(openai.NotFoundError) as missing:
+            await client.chat.completions.create(
+                model="nope", messages=[{"role": "user", "content": "x"}]
+            )
+        assert missing.value.code == "model_not_found"
+        for fake in stage.fakes:
+            await fake.stop()
+        with pytest.raises(openai.InternalServerError) as down:
+            await client.chat.completions.create(
+                model="auto", messages=[{"role": "user", "content": "x"}]
+            )
+        assert "refused" in str(down.value)
+
+
+@pytest.fixture(scope="session")
+def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the Node client and its dependency installed."""
+    import subprocess
+
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    folder = tmp_path_factory.mktemp("node")
+    for path in NODE.iterdir():
+        shutil.copy(path, folder)
+    done = subprocess.run(
+        ["npm", "install", "--no-audit", "--no-fund", "--silent"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"npm cannot install the openai package: {done.stderr.strip()[-200:]}")
+    return folder
+
+
+async def test_the_node_client(stage: Any, node_folder: Path) -> None:
+    await stage.serve()
+    process = await asyncio.create_subprocess_exec(
+        "node",
+        "client.mjs",
+        cwd=node_folder,
+        env=os.environ | {"TIER_ROUTER_URL": stage.sidecar.url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, errors.decode()
+    told = json.loads(out)
+    assert told["tier"] == "light"
+    assert told["content"]
+    assert told["streamed"]
+    assert told["chunks"] > 3
+    assert told["usage"]["completion_tokens"] > 0
+    assert told["models"] == ["auto", "light", "heavy"]
+    assert told["error"] == {"status": 404, "code": "model_not_found", "name": "NotFoundError"}
