@@ -2,7 +2,7 @@
 
 from tier_router.classify import Classifier, Signal, Verdict
 from tier_router.config import Config, load, parse
-from tier_router.decide import Decision, Judged, Reason, decide
+from tier_router.decide import Decision, Judged, Reason
 from tier_router.dispatch import Dispatch, Failure
 from tier_router.errors import (
     ConfigError,
@@ -16,7 +16,7 @@ from tier_router.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from tier_router.ledger import Ledger, Lease, Outcome
+from tier_router.ledger import Lease, Ledger, Outcome
 from tier_router.request import Kind, Need, Turn, View
 from tier_router.router import TierRouter
 from tier_router.view import view_of
@@ -49,7 +49,6 @@ __all__ = [
     "UpstreamTimeout",
     "Verdict",
     "View",
-    "decide",
     "load",
     "parse",
     "view_of",

@@ -19,7 +19,7 @@ from tier_router.classify import Verdict
 from tier_router.config import Config, Replica, Rule, Tier
 from tier_router.config.model import AUTO
 from tier_router.errors import NoReplica, NotCapable, PromptTooLong, UnknownTier
-from tier_router.load import DOWN, FULL
+from tier_router.pressure import DOWN, FULL
 from tier_router.request import Kind, Need, View
 
 STEP = 0.125

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tier_router.config import Config, Limits
-from tier_router.load import DOWN, FULL, pressure
+from tier_router.pressure import DOWN, FULL, pressure
 
 LIFETIME = 3_600.0
 """Seconds after which a lease that nobody closed counts no more."""
