@@ -1,0 +1,183 @@
+"""A vLLM server without a model: its HTTP, its queueing, its errors, and faults on demand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from tier_router.testing import bodies, problems, tokens
+from tier_router.testing.answers import Writer
+from tier_router.testing.bodies import encode
+from tier_router.testing.engine import FAST, Engine, Speed
+from tier_router.testing.exchange import Exchange
+from tier_router.testing.generate import CHAT, TEXT, chat_order, generate, text_order
+from tier_router.testing.listener import KEEP_ALIVE, Listener
+from tier_router.testing.metrics import CONTENT_TYPE, Metrics
+from tier_router.testing.pacing import Pacer
+from tier_router.testing.plan import Fault, Faults
+from tier_router.testing.recorded import Recorded
+
+VERSION = "0.32.0"
+
+_GENERATING = ("/v1/chat/completions", "/v1/completions")
+_JSON = "application/json"
+
+
+class FakeVllm:
+    """One replica on a loopback port; `async with FakeVllm("light") as fake: fake.url`.
+
+    It answers to `model` and `aliases`, and calls itself `model`.  `answer` gives the text from
+    the body of the request, where the words do matter.  `scale` is how many of the engine's
+    seconds pass in a real one.  `record=False` keeps no requests, for long runs.  Stopped and
+    started again it has the same port.
+    """
+
+    def __init__(
+        self,
+        model: str = "fake",
+        *,
+        aliases: Sequence[str] = (),
+        speed: Speed = FAST,
+        max_model_len: int = 32_768,
+        api_key: str | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        answer: Callable[[dict[str, Any]], str] | None = None,
+        keep_alive: float | None = KEEP_ALIVE,
+        scale: float = 1.0,
+        record: bool = True,
+    ) -> None:
+        self.model = model
+        self.aliases = tuple(aliases)
+        self.max_model_len = max_model_len
+        self.api_key = api_key
+        self.host = host
+        self.port = port
+        self.requests: list[Recorded] = []
+        self.faults = Faults()
+        self.engine = Engine(speed)
+        self.metrics = Metrics()
+        self.connections = Listener(self._serve, keep_alive)
+        self._answer = answer
+        self._pacer = Pacer(self.engine, scale)
+        self._record = record
+        self._load = 0
+        self._started = 0
+        self._pages: dict[str, Callable[[], tuple[str, bytes]]] = {
+            "/health": lambda: ("", b""),
+            "/ping": lambda: ("", b""),
+            "/version": lambda: (_JSON, encode({"version": VERSION})),
+            "/load": lambda: (_JSON, encode({"server_load": self._load})),
+            "/metrics": lambda: (CONTENT_TYPE, self.metrics.text(self.model, self.engine)),
+            "/v1/models": lambda: (_JSON, encode(self._model_cards())),
+        }
+
+    @property
+    def url(self) -> str:
+        """`http://host:port`, without a slash at the end."""
+        return f"http://{self.host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen; returns once clients can connect."""
+        self.port = await self.connections.start(self.host, self.port)
+        self._started = int(time.time())
+        self._pacer.start()
+
+    async def stop(self, grace: float = 0.0) -> None:
+        """Listen no more and end each connection, those with an answer under way after `grace`
+        seconds at the latest.  Clients that are cut off so do not count as `aborted`."""
+        try:
+            await self.connections.stop(grace)
+        finally:
+            self._pacer.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def _serve(self, exchange: Exchange) -> None:
+        request = exchange.request
+        if self._record:
+            self.requests.append(request)
+        name = request.header("x-request-id") or uuid4().hex
+        exchange.echo = (("vary", "Origin"), ("x-request-id", name))
+        fault = self.faults.take(request)
+        counted = request.route in _GENERATING
+        self._load += counted
+        try:
+            if not await fault.answer(exchange, request.wants_stream):
+                await self._route(exchange, fault)
+        except problems.Refused as refused:
+            await exchange.json(refused.status, refused.content, refused.headers)
+        finally:
+            self._load -= counted
+
+    async def _route(self, exchange: Exchange, fault: Fault) -> None:
+        request = exchange.request
+        open_to_all = self.api_key is None or not request.route.startswith("/v1/")
+        if not open_to_all and request.header("authorization") != f"Bearer {self.api_key}":
+            raise problems.Refused(401, problems.UNAUTHORIZED)
+        if request.route in _GENERATING or request.route == "/tokenize":
+            method = "POST"
+        elif request.route in self._pages:
+            method = "GET"
+        else:
+            raise problems.Refused(404, problems.NOT_FOUND)
+        if request.method != method:
+            raise problems.Refused(405, problems.NOT_ALLOWED, (("allow", method),))
+        if request.route in _GENERATING:
+            await self._generate(exchange, fault, chat=request.route == _GENERATING[0])
+        elif method == "POST":
+            await exchange.json(200, self._tokenized(self._body(request)))
+        else:
+            kind, content = self._pages[request.route]()
+            await exchange.respond(200, content, (("content-type", kind),) if kind else ())
+
+    def _body(self, request: Recorded) -> dict[str, Any]:
+        """The body, which is a JSON object, or `Refused`."""
+        return problems.parse(request.raw, request.body, request.header("content-type"))
+
+    async def _generate(self, exchange: Exchange, fault: Fault, *, chat: bool) -> None:
+        request = exchange.request
+        body = problems.check(self._body(request), chat=chat, limit=self.max_model_len)
+        self._known(body)
+        writer = Writer(self.model, self._answer)
+        order_of = chat_order if chat else text_order
+        order = order_of(request, body, writer, self.max_model_len)
+        jobs = await generate(exchange, order, CHAT if chat else TEXT, self.engine, fault)
+        for job, draft in zip(jobs, order.drafts, strict=True):
+            self.metrics.observe(job, draft.finish)
+
+    def _known(self, body: dict[str, Any]) -> None:
+        names = (self.model, *self.aliases)
+        if (named := body.get("model")) is not None and named not in names:
+            raise problems.unknown_model(named, names)
+
+    def _tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._known(body)
+        text = tokens.render(body) if "messages" in body else str(body.get("prompt", ""))
+        ids = tokens.ids(text)
+        return {
+            "count": len(ids),
+            "max_model_len": self.max_model_len,
+            "tokens": ids,
+            "token_strs": None,
+        }
+
+    def _model_cards(self) -> dict[str, Any]:
+        cards = (
+            bodies.model_card(name, self.model, self._started, self.max_model_len)
+            for name in (self.model, *self.aliases)
+        )
+        return {"object": "list", "data": list(cards)}
