@@ -8,11 +8,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from tier_router.testing.sim import SimHost
-
 from tier_router.classify import Classifier
 from tier_router.config import Config
 from tier_router.router import TierRouter
+from tier_router.testing.sim import SimHost
 from tier_router_proxy.answers import refusal_answer
 from tier_router_proxy.app import App
 from tier_router_proxy.http.requests import Limits
@@ -43,11 +42,12 @@ class Sidecar:
         self._app = App(up)
         self._server = Server(self._app, _limits(config), self._wheel, refusal_answer)
         self._pools.adopt(await self._dialled(config), config.server.timeouts.connect)
+        host, port = config.server.host, config.server.port
         try:
-            host, port = await self._server.listen(config.server.host, config.server.port)
-        except OSError:
+            host, port = await self._server.listen(host, port)
+        except OSError as error:
             await self.stop(0.0)
-            raise
+            raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         return self.url
 

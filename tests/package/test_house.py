@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"view", "classify", "ledger", "decide", "dispatch", "explain"},
     {"encoder", "data"},
     {"router"},
-    {"testing"},
+    {"testing", "litellm", "langchain"},
     {"train"},
     {"tier_router_proxy"},
     {"cli", "__main__"},
