@@ -88,7 +88,7 @@ class Writer:
     def chat(self, body: Body, room: int, choice: int = 0) -> Draft:
         """The answer to a chat in at most `room` tokens."""
         question = _question(body)
-        call = structured.tool_call(body)
+        call = structured.tool_call(body, question)
         thought = _thought(self.model, body, question)
         if call is not None:
             name, arguments = call
@@ -108,7 +108,9 @@ class Writer:
         room: int,
         choice: int,
     ) -> Draft:
-        fixed = self.answer(body) if self.answer is not None else structured.prescribed(body)
+        fixed = (
+            self.answer(body) if self.answer is not None else structured.prescribed(body, question)
+        )
         if fixed is not None:
             written = tokens.pieces(fixed)
         else:

@@ -1,0 +1,78 @@
+"""One call's way over the models, in LangChain's terms: which one answers, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+
+from tier_router.decide import Decision
+from tier_router.dispatch import Dispatch, Failure, failure_of_answer, failure_of_event
+from tier_router.errors import TierRouterError
+from tier_router.ledger import Outcome
+from tier_router.request import View
+from tier_router.router import TierRouter
+
+
+class Attempt:
+    """The present attempt; `failed` moves on to the next, or raises."""
+
+    def __init__(self, router: TierRouter, models: Mapping[str, BaseChatModel], view: View) -> None:
+        self._models = models
+        self._dispatch: Dispatch = router.dispatch(view)
+        self.decision: Decision = self._dispatch.begin(monotonic())
+
+    @property
+    def model(self) -> BaseChatModel:
+        """The model that answers now."""
+        return self._models[self.decision.replica]
+
+    def began(self) -> None:
+        """The first piece of the answer has come: from here on there is no other attempt."""
+        self._dispatch.first_token(monotonic())
+
+    def failed(self, error: Exception) -> None:
+        """Moves on after `error`; raises it where it is the request's own, or what the last
+        replica has left."""
+        failure = failure_of(error)
+        if failure is None:
+            self.closed(Outcome.DONE)
+            raise error
+        try:
+            self.decision = self._dispatch.failed(failure, monotonic())
+        except TierRouterError as final:
+            raise final from error
+
+    def closed(self, outcome: Outcome) -> None:
+        """The answer is over."""
+        self._dispatch.closed(outcome, monotonic())
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """The replica's failure that an error of its model is, None where the request is at fault.
+
+    The clients of OpenAI, Anthropic and others name a `status_code` and keep the `response`.
+    """
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        response = getattr(error, "response", None)
+        content = getattr(response, "content", b"")
+        headers: Mapping[str, str] = getattr(response, "headers", {})
+        return failure_of_answer(status, content, headers.get("retry-after"))
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & {"APITimeoutError", "TimeoutException", "TimeoutError"}:
+        return Failure(Outcome.FAILED, "no answer within the time limit", timeout=True)
+    if names & {"APIConnectionError", "TransportError", "ConnectionError"}:
+        return Failure(Outcome.FAILED, f"{type(error).__name__}: {error}")
+    if "APIError" in names:  # an error object in a stream of status 200
+        return _of_stream(error)
+    return None
+
+
+def _of_stream(error: Exception) -> Failure:
+    body: Any = getattr(error, "body", None)
+    text = str(body.get("message", "")) if isinstance(body, Mapping) else str(error)
+    found = failure_of_event(b'{"error":"' + text.encode() + b'"}')
+    return Failure(found.outcome if found else Outcome.FAILED, f"error in the stream: {text}")
