@@ -128,7 +128,9 @@ ROUTES = Path(__file__).with_name("routes")
 def test_routes_come_from_semantic_routers_files(name: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     file = ROUTES / name
-    path.write_text(TWO + f"intent_files: [{{path: {file}, tier: light, tiers: {{hours: heavy}}}}]\n")
+    path.write_text(
+        TWO + f"intent_files: [{{path: {file}, tier: light, tiers: {{hours: heavy}}}}]\n"
+    )
     if "chain" not in name:
         path.write_text(TWO + f"intent_files: [{{path: {file}, tier: light}}]\n")
     config = load(path)

@@ -12,7 +12,7 @@ from tier_router.classify import Verdict
 from tier_router.config import Config, parse
 from tier_router.decide import Decision, Judged, Reason, decide
 from tier_router.errors import NoReplica, NotCapable, PromptTooLong, TierRouterError, UnknownTier
-from tier_router.load import DOWN, FULL
+from tier_router.pressure import DOWN, FULL
 from tier_router.request import Kind, Need, Turn, View
 
 CONFIG = parse("""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tier_router.config import parse
 from tier_router.ledger import FIRST_BREAK, LIFETIME, LONGEST_BREAK, Ledger, Outcome
-from tier_router.load import DOWN, FULL
+from tier_router.pressure import DOWN, FULL
 
 TEXT = """
 tiers:
