@@ -167,7 +167,7 @@ def _show(
 
 def _quantile(samples: Sequence[Sample], kind: str, what: str, share: int) -> float | None:
     """The `share`-th percentile, in seconds."""
-    found = [
+    found: list[float] = [
         value
         for sample in samples
         if sample.kind == kind and (value := getattr(sample, what)) is not None

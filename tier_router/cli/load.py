@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
-from tier_router_proxy.http.upstream import Pool, UpstreamFailure
 
 from tier_router_proxy.http.messages import Head
 from tier_router_proxy.http.timers import Wheel
+from tier_router_proxy.http.upstream import Pool, UpstreamFailure
 
 PATIENCE = 120.0
 """Seconds that a client waits for the next piece of its answer."""
