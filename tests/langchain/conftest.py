@@ -52,7 +52,7 @@ def _serve(ready: threading.Event, stop: list[Any], stage: list[Stage]) -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:
             light = [await stack.enter_async_context(FakeVllm("m8")) for _ in range(2)]
-            heavy = await stack.enter_async_context(FakeVllm("m70"))
+            heavy = await stack.enter_async_context(FakeVllm("m70", multimodal=True))
             stage.append(Stage(light, heavy))
             event = asyncio.Event()
             stop.extend((asyncio.get_running_loop(), event))

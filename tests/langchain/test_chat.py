@@ -80,14 +80,13 @@ def test_a_conversation_and_a_pin(stage: Any) -> None:
 
 
 def test_images_go_to_who_can_see(stage: Any) -> None:
-    parts = [
+    parts: list[Any] = [
         {"type": "text", "text": "what is it?"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
     ]
-    stage.heavy.faults.add(faults.Status(400, {"error": {"message": "text only"}}))
-    with pytest.raises(Exception, match="text only"):
-        model(stage).invoke([HumanMessage(parts)])  # type: ignore[arg-type]
-    assert stage.heavy.requests, "it went there"
+    answer = model(stage).invoke([HumanMessage(parts)])
+    assert answer.response_metadata["tier_router"]["reasons"] == ["easy", "needs_vision"]
+    assert tier(answer) == "heavy"
 
 
 @tool

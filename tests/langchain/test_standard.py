@@ -47,8 +47,8 @@ class TestUnit(ChatModelUnitTests):
 
 
 class TestIntegration(ChatModelIntegrationTests):
-    """Skipped: recorded answers (VCR), Anthropic's and media inputs (the fake reads no media),
-    the `model` override."""
+    """Skipped: recorded answers (VCR), media (the tests download them) and Anthropic's
+    inputs, the `model` override."""
 
     config: ClassVar[Config]
 

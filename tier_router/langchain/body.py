@@ -12,11 +12,11 @@ from tier_router.router import TierRouter
 from tier_router.view import PIN_HEADER
 
 READ = (
-    "tools", "functions", "tool_choice", "response_format", "structured_outputs", "logprobs",
-    "reasoning", "reasoning_effort", "chat_template_kwargs", "max_tokens", "max_completion_tokens",
-    "n", "modalities", "stream",
+    "model", "tools", "functions", "tool_choice", "response_format", "structured_outputs",
+    "logprobs", "reasoning", "reasoning_effort", "chat_template_kwargs", "max_tokens",
+    "max_completion_tokens", "n", "modalities", "stream",
 )  # fmt: skip
-"""Call options that say what a request needs."""
+"""Call options that say what a request needs, and (`model`) which tier the caller names."""
 
 
 def view_of_messages(

@@ -39,6 +39,9 @@ from tier_router.router import TierRouter
 KEY = "tier_router"
 """Where an answer's `response_metadata` holds its decision."""
 
+OWN = ("tier", "tier_decided", "model")
+"""Call options that are ours, and go no further."""
+
 Method = Literal["json_schema", "function_calling", "json_mode"]
 
 
@@ -48,7 +51,8 @@ class ChatTierRouter(BaseChatModel):
     Built from a configuration alone (each replica is an OpenAI-compatible server), or from
     `tiers`: {name: any chat model}, smallest first, with or without a configuration that names
     them.  The decision is in the answer's `response_metadata["tier_router"]`; `tier="heavy"` as a
-    call option (or `.bind(tier="heavy")`) forces one.  A model that fails before the first piece
+    call option (or `.bind(tier="heavy")`) forces one, and so does `model` with any name that the
+    configuration knows.  A model that fails before the first piece
     of its answer is replaced by the next.  The tier's own model is called directly, inside this
     model's run: tokens and callbacks count once, and its own cache and rate limiter are not asked.
     """
@@ -309,7 +313,7 @@ class ChatTierRouter(BaseChatModel):
 
     def _attempt(self, messages: Sequence[BaseMessage], kwargs: dict[str, Any]) -> Attempt:
         view = self._view(messages, kwargs)
-        for name in ("tier", "tier_decided"):
+        for name in OWN:
             kwargs.pop(name, None)
         return Attempt(self._router, self._models, view)
 
@@ -387,8 +391,9 @@ class ChatTierRouter(BaseChatModel):
     # ---- what traces and caches see
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        decision = kwargs.pop("tier_decided", None)
-        kwargs.pop("tier", None)
+        decision = kwargs.get("tier_decided")
+        ours = OWN if isinstance(decision, Decision) else OWN[:2]
+        kwargs = {name: value for name, value in kwargs.items() if name not in ours}
         if isinstance(decision, Decision):
             model = self._models[decision.replica]
         else:

@@ -84,6 +84,8 @@ class Writer:
 
     model: str
     answer: Callable[[Body], str] | None = None
+    multimodal: bool = False
+    """Takes images and sound, of which it sees nothing."""
 
     def chat(self, body: Body, room: int, choice: int = 0) -> Draft:
         """The answer to a chat in at most `room` tokens."""

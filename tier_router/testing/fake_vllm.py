@@ -46,6 +46,7 @@ class FakeVllm:
         host: str = "127.0.0.1",
         port: int = 0,
         answer: Callable[[dict[str, Any]], str] | None = None,
+        multimodal: bool = False,
         keep_alive: float | None = KEEP_ALIVE,
         scale: float = 1.0,
         record: bool = True,
@@ -62,6 +63,7 @@ class FakeVllm:
         self.metrics = Metrics()
         self.connections = Listener(self._serve, keep_alive)
         self._answer = answer
+        self._multimodal = multimodal
         self._pacer = Pacer(self.engine, scale)
         self._record = record
         self._load = 0
@@ -152,7 +154,7 @@ class FakeVllm:
         request = exchange.request
         body = problems.check(self._body(request), chat=chat, limit=self.max_model_len)
         self._known(body)
-        writer = Writer(self.model, self._answer)
+        writer = Writer(self.model, self._answer, self._multimodal)
         order_of = chat_order if chat else text_order
         order = order_of(request, body, writer, self.max_model_len)
         jobs = await generate(exchange, order, CHAT if chat else TEXT, self.engine, fault)

@@ -32,7 +32,8 @@ def chat_order(request: Recorded, body: dict[str, Any], writer: Writer, limit: i
     for message in body["messages"]:
         content = message.get("content")
         for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict) and part.get("type") in _MEDIA:
+            media = isinstance(part, dict) and part.get("type") in _MEDIA
+            if media and not writer.multimodal:
                 raise problems.not_multimodal(writer.model)
     prompt = tokens.count(tokens.render(body))
     room = _room(body, prompt, limit)
