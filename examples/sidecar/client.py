@@ -1,7 +1,14 @@
 """Any OpenAI client works: point it at the sidecar, and leave the model to it.
 
 tier-router serve &
-python examples/client.py
+python examples/sidecar/client.py
+
+What is my balance?
+  tier:   light
+  reason: intent
+Prove that the square root of 3 is irrational.
+  tier:   heavy
+  reason: hard
 """
 
 import os

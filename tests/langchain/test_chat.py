@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -152,7 +153,7 @@ def test_a_cache_is_hit_whatever_the_load(stage: Any) -> None:
     try:
         chat = model(stage)
         first = chat.invoke("hello")
-        busy = chat.router.ledger.opened("light-0", 5_000, 0.0)
+        busy = chat.router.ledger.opened("light-0", 5_000, time.monotonic())
         again = chat.invoke("hello")
         assert busy.open
         assert again.content == first.content

@@ -1,15 +1,19 @@
 """What the README and the examples show is run."""
 
+import ast
+import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tier_router import parse
+from tier_router import load, parse
 from tier_router_proxy.sidecar import Sidecar
 
 ROOT = Path(__file__).parents[2]
@@ -50,16 +54,49 @@ def test_the_decision_example() -> None:
     assert told[3].startswith("  heavy: ")
 
 
-async def test_the_client_example() -> None:
-    import asyncio
-
-    from tier_router import load
-
+@asynccontextmanager
+async def serving() -> AsyncIterator[Sidecar]:
+    """The shipped configuration, on a free port."""
     config = load(ROOT / "config.yaml", env={})
-    server: Any = config.server.model_copy(update={"port": 0})
+    server = config.server.model_copy(update={"port": 0})
     async with Sidecar(config.model_copy(update={"server": server})) as sidecar:
-        told = await asyncio.to_thread(
-            python, str(ROOT / "examples" / "client.py"), TIER_ROUTER_URL=sidecar.url
+        yield sidecar
+
+
+async def test_the_client_example() -> None:
+    path = ROOT / "examples" / "sidecar" / "client.py"
+    async with serving() as sidecar:
+        told = await asyncio.to_thread(python, str(path), TIER_ROUTER_URL=sidecar.url)
+    lines = [line.strip() for line in told.splitlines()]
+    assert [line for line in lines if not line.startswith(("answer:", "and", "Meta", "meta"))][
+        : len(shown(path))
+    ] == shown(path)
+
+
+def shown(path: Path) -> list[str]:
+    """The output that an example's docstring shows: its last indented block."""
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    block = text.rstrip().rpartition("\n\n")[2]
+    return [line.strip() for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("name", ["langchain_chain.py", "langchain_agent.py"])
+def test_an_example_prints_what_it_shows(name: str) -> None:
+    pytest.importorskip("langchain", reason="langchain is not installed")
+    path = ROOT / "examples" / name
+    told = [line.strip() for line in python(str(path)).splitlines()]
+    assert told == shown(path)
+
+
+async def test_the_curl_example() -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    async with serving() as sidecar:
+        done = await asyncio.create_subprocess_exec(
+            "sh",
+            str(ROOT / "examples" / "sidecar" / "curl.sh"),
+            env=ENV | {"TIER_ROUTER_URL": sidecar.url},
+            stdout=asyncio.subprocess.PIPE,
         )
-    assert "tier:   light" in told
-    assert "tier:   heavy" in told
+        told, _ = await done.communicate()
+    assert told.split() == [b"x-tier-router-tier:", b"light", b"x-tier-router-tier:", b"heavy"]

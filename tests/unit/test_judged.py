@@ -17,7 +17,7 @@ tiers:
 )
 HARD = "Prove that a continuous function on a compact set is uniformly continuous."
 LOG = "\n".join(
-    f"2026-11-30 10:{n // 60 % 60:02}:{n % 60:02},123 ERROR [worker-{n % 8}] consensus: lost quorum, "
+    f"2026-11-30 10:{n // 60 % 60:02}:{n % 60:02},123 ERROR [worker-{n % 8}] lost quorum, "
     f"deadlock in lock manager, proof of inclusion failed for block {n}"
     for n in range(1_600)
 )

@@ -34,6 +34,7 @@ from tier_router.testing.pacing import Pacer
 from tier_router.testing.plan import Fault, Faults, anything, generating
 from tier_router.testing.recorded import Recorded
 from tier_router.testing.sim import SimHost, speed_of
+from tier_router.testing.thread import running
 
 __all__ = [
     "BAD_GATEWAY",
@@ -70,5 +71,6 @@ __all__ = [
     "TruncatedBody",
     "anything",
     "generating",
+    "running",
     "speed_of",
 ]

@@ -71,7 +71,7 @@ def prescribed(body: Body, question: str = "") -> str | None:
     return json.dumps(example(schema, hints=hints), ensure_ascii=False)
 
 
-def example(schema: Any, root: Any = None, hints: Hints = Hints()) -> Any:  # noqa: B008  frozen
+def example(schema: Any, root: Any = None, hints: Hints = Hints()) -> Any:
     """A value that fits a JSON schema of the usual kind: the first choice, all properties."""
     return _Example(schema if root is None else root, hints).of(schema)
 
