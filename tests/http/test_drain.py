@@ -133,6 +133,29 @@ async def test_connections_accepted_in_the_last_moment_are_served() -> None:
 
 
 @both_loops
+async def test_connections_made_in_every_turn_are_served_or_refused() -> None:
+    async with serving(echo) as site:
+        draining = asyncio.create_task(site.server.drain(5))
+        socks = []
+        for _ in range(12):
+            try:
+                sock = socket.create_connection(site.address)
+            except ConnectionRefusedError:
+                break
+            sock.sendall(get())
+            sock.setblocking(False)
+            socks.append(sock)
+            await asyncio.sleep(0)
+        else:
+            pytest.fail("still listening")
+        for sock in socks:
+            data = await asyncio.get_running_loop().sock_recv(sock, 65536)
+            assert data.startswith(b"HTTP/1.1 200")
+            sock.close()
+        assert await draining is True
+
+
+@both_loops
 async def test_a_new_connection_that_asks_nothing_holds_nothing_up_for_long() -> None:
     async with serving(echo) as site, client(site.address) as c:
         await until(lambda: site.server.connections == 1)

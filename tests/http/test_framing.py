@@ -129,7 +129,7 @@ _tokens = st.sampled_from(
 
 
 @given(st.lists(_tokens, max_size=14), st.lists(st.integers(0, 40), max_size=3))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000, deadline=None, derandomize=True)
 def test_what_passes_is_read_alike(tokens: list[bytes], cuts: list[int]) -> None:
     body = b"".join(tokens)
     mine = walked([body])
@@ -140,13 +140,13 @@ def test_what_passes_is_read_alike(tokens: list[bytes], cuts: list[int]) -> None
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 def test_any_bytes_raise_nothing_else(pieces: list[bytes]) -> None:
     walked(pieces)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=8), st.integers(1, 20))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 def test_chunks_of_anything_come_back(chunks: list[bytes], step: int) -> None:
     body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
     pieces = [body[i : i + step] for i in range(0, len(body), step)]

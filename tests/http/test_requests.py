@@ -157,6 +157,7 @@ LOOSER = {
     "line break in front": b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     # RFC 9112, 3: blanks around the target may be taken for one. No border of a message moves.
     "blanks before the target": b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+    "blanks behind the target": b"GET /  HTTP/1.1\r\nHost: a\r\n\r\n",
 }
 
 
@@ -180,6 +181,7 @@ def test_stricter_than_h11(data: bytes) -> None:
 @pytest.mark.parametrize("data", LOOSER.values(), ids=LOOSER.keys())
 def test_looser_than_h11(data: bytes) -> None:
     assert theirs(data) == [400]
+    assert ours([data]) == theirs(for_h11(data))
     assert 400 not in ours([data])
 
 
@@ -232,14 +234,14 @@ def test_every_split_gives_the_same(data: bytes) -> None:
         assert ours([data[:i], data[i:]]) == whole
 
 
-# Where an acceptance that h11 does not share is harmless. Each has its row in LOOSER or a reason.
-HARMLESS = [
-    re.compile(rb"^[\r\n]+"),  # line breaks in front, see LOOSER
-    re.compile(rb"^(?:.*\r\n)*[A-Z]+  +[^\s]", re.DOTALL),  # blanks before the target
-    # Latin-1 in a target: passed on as it came, and refused or understood by the upstream.
-    re.compile(rb"^(?:.*\r\n)*[A-Z]+ \S*[\x80-\xff]\S* HTTP/1", re.DOTALL),
-]
+def for_h11(data: bytes) -> bytes:
+    """The same requests without the liberties of LOOSER, which h11 does not allow."""
+    data = re.sub(rb"(^|\r\n\r\n)[\r\n]+(?=[A-Z]+ )", rb"\1", data)
+    return re.sub(rb"([A-Z]+) +(\S+) +(HTTP/1\.[01]\r\n)", rb"\1 \2 \3", data)
 
+
+# h11 wants ASCII in a target. Other bytes are passed on as they came; no border moves by them.
+_HIGH_TARGET = re.compile(rb"[A-Z]+ +\S*[\x80-\xff]\S* +HTTP/1")
 _parts = st.sampled_from(list(ALL.values()))
 
 
@@ -276,28 +278,28 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @given(mutated())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600, deadline=None, derandomize=True)
 def test_nothing_is_accepted_that_h11_reads_differently(data: bytes) -> None:
-    mine, reference = ours([data]), theirs(data)
+    mine, reference = ours([data]), theirs(for_h11(data))
+    if _HIGH_TARGET.search(data) or b"pgrade" in data:  # the latter have tests of their own
+        return
     for i, seen in enumerate(mine):
         if seen == 400 or isinstance(seen, int):
             return
         if i < len(reference) and reference[i] == seen:
             continue
-        if any(pattern.search(data) for pattern in HARMLESS) or b"pgrade" in data:
-            return
         pytest.fail(f"ours {mine}, h11 {reference}")
 
 
 @given(st.lists(st.binary(max_size=60), max_size=6))
 @example([b"\r\n" * 1500])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 def test_any_bytes_raise_nothing(pieces: list[bytes]) -> None:
     ours(pieces)
 
 
 @given(mutated(), st.lists(st.integers(0, 400), max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 def test_splits_of_mutated_requests_give_the_same(data: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted({min(cut, len(data)) for cut in cuts}), len(data)]
     pieces = [data[a:b] for a, b in pairwise(edges)]

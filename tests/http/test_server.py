@@ -334,6 +334,20 @@ async def test_disconnects_are_noticed_at_once(state: str, how: str) -> None:
 
 
 @both_loops
+async def test_a_client_that_stops_sending_has_left_whatever_it_has_not_read() -> None:
+    held = Held()
+    async with serving(held) as site, client(site.address, window=4096) as c:
+        await c.send(get())
+        exchange = await held.next()
+        exchange.start(200, b"OK", [], CHUNKED)
+        exchange.write(chunk(bytes(8_000_000)))
+        await asyncio.sleep(0.03)
+        c.sock.shutdown(socket.SHUT_WR)
+        await until(lambda: held.gone == [exchange], 1)
+        await until(lambda: site.server.connections == 0, 1)
+
+
+@both_loops
 async def test_clients_that_leave_between_and_within_requests() -> None:
     held = Held()
     async with serving(held) as site:

@@ -157,7 +157,7 @@ async def test_framings(raw: bytes, kind: FramingKind, body: bytes, kept: bool, 
         if kept:
             assert pool.idle == 1
         else:
-            await until(lambda: pool.idle == 0)
+            await until(lambda: pool.idle == 0, 1)  # well before the idle timeout
         await pool.close()
 
 

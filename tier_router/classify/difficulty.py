@@ -1,15 +1,16 @@
-"""The difficulty of a turn from the shipped artefact: small trees over features, in numpy.
+"""The difficulty of a turn from the shipped artefact: small trees over features.
 
-The trees are evaluated all at once: every node's comparison masks out the leaves that it rules
-out, and the lowest leaf that is left is the answer (QuickScorer, Lucchese et al. 2015).
+The trees are evaluated all at once: every comparison that goes right rules out leaves, and the
+lowest leaf that is left is the tree's answer (QuickScorer, Lucchese et al. 2015).
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from bisect import bisect_right
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,13 @@ class Topics:
 
 
 class Trees:
-    """Boosted trees as flat arrays, (nodes, trees) each; see `tier_router.train.trees`."""
+    """Boosted trees as flat arrays, (nodes, trees) each; see `tier_router.train.trees`.
+
+    For each feature the comparisons of all trees are sorted, and beside each stands what is left
+    of all trees' leaves when it and the ones before it go right: one whole number, 16 bits a tree.
+    A feature then costs one search and one `&`, and nothing where its value goes left everywhere,
+    as most counts of a short text do.
+    """
 
     def __init__(self, stored: Mapping[str, npt.NDArray[Any]]) -> None:
         self.feature = stored["feature"].astype(np.intp)
@@ -64,19 +71,45 @@ class Trees:
         lowest = np.arange(1 << LEAVES, dtype=np.uint32)
         lowest = lowest & (~lowest + 1)
         self._lowest = np.log2(np.maximum(lowest, 1)).astype(np.uint8)
-        self._open = np.uint16((1 << LEAVES) - 1)
+        self._all = (1 << self.count * LEAVES) - 1
+        self._steps = self._sorted()
 
-    def value(self, row: Floats) -> float:
+    def _sorted(self) -> list[tuple[int, float, list[float], list[int]]]:
+        """(feature, least threshold, thresholds, leaves left after each) of each feature used."""
+        found: dict[int, list[tuple[float, int]]] = {}
+        closed = (1 << LEAVES) - 1
+        for (node, tree), threshold in np.ndenumerate(self.threshold):
+            if np.isfinite(threshold):
+                gone = (closed ^ int(self.mask[node, tree])) << tree * LEAVES
+                feature = int(self.feature[node, tree])
+                found.setdefault(feature, []).append((float(threshold), gone))
+        steps = []
+        for feature, nodes in sorted(found.items()):
+            cuts: list[float] = []
+            left: list[int] = []
+            open_ = self._all
+            for cut, gone in sorted(nodes):
+                open_ &= ~gone
+                cuts.append(cut)
+                left.append(open_)
+            steps.append((feature, cuts[0], cuts, left))
+        return steps
+
+    def value(self, row: Sequence[float] | Floats) -> float:
         """The sum of the trees' values for one row of features."""
-        right = row.take(self.feature) > self.threshold
-        left = np.bitwise_and.reduce(np.where(right, self.mask, self._open), axis=0)
-        return float(self._flat.take(self._base + self._lowest.take(left)).sum())
+        open_ = self._all
+        for feature, least, cuts, left in self._steps:
+            x = row[feature]
+            if x > least:
+                open_ &= left[bisect_left(cuts, x) - 1]
+        leaves = np.frombuffer(open_.to_bytes(self.count * LEAVES // 8, "little"), "<u2")
+        return float(self._flat.take(self._base + self._lowest.take(leaves)).sum())
 
     def values(self, rows: Floats) -> Floats:
         """`value` for many rows."""
-        return np.array([self.value(row) for row in rows])
+        return np.array([self.value(row) for row in rows.tolist()])
 
-    def contributions(self, row: Floats) -> Floats:
+    def contributions(self, row: Sequence[float] | Floats) -> Floats:
         """How much each feature moved the value along the paths taken (Saabas)."""
         out = np.zeros(len(row))
         for tree in range(self.count):
@@ -110,16 +143,13 @@ class Difficulty:
         self.threshold = float(self.meta["threshold"])
         self.prior = float(self.meta["prior"])
 
-    def row(self, glance: Glance, encoding: Encoding) -> Floats:
+    def row(self, glance: Glance, encoding: Encoding) -> list[float]:
         """The features of one turn, in the order of `names`."""
-        hand = glance.values + known(glance, encoding)
-        count = len(hand)
-        row = np.empty(count + len(self.topics.names), np.float64)
-        row[:count] = hand
-        row[count:] = self.topics.scores(glance, encoding)
-        return row.astype(np.float32).astype(np.float64)  # as in training
+        topics = self.topics.scores(glance, encoding).tolist()
+        row = glance.values + known(glance, encoding) + topics
+        return array("f", row).tolist()  # single precision, as in training
 
-    def of_row(self, row: Floats) -> float:
+    def of_row(self, row: Sequence[float] | Floats) -> float:
         """The calibrated difficulty of one row of features."""
         return self.calibrated(self.trees.value(row))
 

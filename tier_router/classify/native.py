@@ -87,7 +87,7 @@ class NativeClassifier:
         seen = glance(turn)
         row = self._model.row(seen, self._encoder.of_words(seen.words))
         moved = self._model.trees.contributions(row)
-        return spoken(self._model.names, row.tolist(), moved.tolist(), GROUPS)
+        return spoken(self._model.names, row, moved.tolist(), GROUPS)
 
     def _abstained(self, why: str) -> Verdict:
         return Verdict(difficulty=self._model.prior, confidence=0.0, abstain=why)

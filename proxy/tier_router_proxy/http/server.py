@@ -103,7 +103,6 @@ class Server:
         until = loop.time() + seconds
         shared.draining = True
         await self._stop_listening(accept=True)
-        await _turns()  # requests that are here already are not idle connections
         for connection in list(shared.open):
             connection.wind_up()
         await _emptied(shared, until - loop.time())
@@ -134,28 +133,37 @@ class Server:
             # Stock asyncio drops connections between their accept and their first turn if the
             # server closes in between, so accepting stops first (uvloop has no such gap).
             loop.remove_reader(sock.fileno())
+        # Also, requests that are here already show which connections are not idle.
         await _turns()
         for listener, _ in listeners:
             listener.close()
-        for spare in spares:
-            await self._accept_backlog(spare)
+        await self._adopt([client for spare in spares for client in _backlog(spare)])
 
-    async def _accept_backlog(self, sock: socket.socket) -> None:
-        """Serve what waits in a listening socket, then close it: the kernel would reset those."""
+    async def _adopt(self, clients: list[socket.socket]) -> None:
+        """Serve connections that were accepted here instead of by the loop."""
         loop = asyncio.get_running_loop()
         shared = self._shared
         assert shared is not None
-        with sock:
-            while True:
-                try:
-                    client, _ = sock.accept()
-                except BlockingIOError:
-                    return
-                except OSError as error:  # gone before it was accepted, or out of descriptors
-                    log.warning("a waiting connection was lost: %s", error)
-                    return
-                client.setblocking(False)
-                await loop.connect_accepted_socket(lambda: Connection(shared), client)
+        for client in clients:
+            client.setblocking(False)
+            await loop.connect_accepted_socket(lambda: Connection(shared), client)
+
+
+def _backlog(sock: socket.socket) -> list[socket.socket]:
+    """The connections that wait in a listening socket, which then closes: it would reset them.
+
+    In one go, without the loop: connections that keep coming would keep it open.
+    """
+    waiting: list[socket.socket] = []
+    with sock:
+        while True:
+            try:
+                waiting.append(sock.accept()[0])
+            except BlockingIOError:
+                return waiting
+            except OSError as error:  # out of descriptors: the rest is lost
+                log.warning("waiting connections were not accepted: %s", error)
+                return waiting
 
 
 async def _bind(
