@@ -6,7 +6,9 @@ an `if` about routing that crept into one shows here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import gc
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -323,3 +325,13 @@ async def fakes() -> AsyncIterator[list[FakeVllm]]:
 def config(fakes: list[FakeVllm]) -> Config:
     """The table's configuration over the four replicas."""
     return configured(tuple(fake.url for fake in fakes))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_leftovers() -> Iterator[None]:
+    """OpenAI's clients leave kept connections to the garbage collector, which would tell some
+    later test about them: they are collected here."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

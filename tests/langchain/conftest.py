@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -55,3 +57,13 @@ def stage(running: Stage) -> Stage:
         fake.requests.clear()
         fake.faults.clear()
     return running
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_leftovers() -> Iterator[None]:
+    """OpenAI's clients leave kept connections to the garbage collector, which would tell some
+    later test about them: they are collected here."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
