@@ -7,6 +7,7 @@ an `if` about routing that crept into one shows here.
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -20,6 +21,8 @@ from tier_router.config import Config, parse
 from tier_router.ledger import Outcome
 from tier_router.router import TierRouter
 from tier_router.testing import FakeVllm, FixedClassifier
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else importing it asks the network
 
 HARD = "Prove that every bounded monotone sequence of real numbers converges."
 LOG = "\n".join(f"2026-11-30 10:00:{n % 60:02} ERROR worker-{n} lost its lease" for n in range(900))
@@ -294,12 +297,18 @@ def case(request: pytest.FixtureRequest) -> Case:
     return request.param  # type: ignore[no-any-return]
 
 
-def configured(urls: tuple[str, ...]) -> Config:
-    """The table's configuration with these replicas."""
+def written(urls: tuple[str, ...]) -> tuple[str, Config]:
+    """The table's configuration with these replicas, as text and read."""
     text = CONFIG
     for index, url in enumerate(urls):
         text = text.replace(f"URL{index}", url)
-    return parse(text)
+    return text, parse(text)
+
+
+@pytest.fixture(scope="session")
+def table_text() -> Callable[[tuple[str, ...]], tuple[str, Config]]:
+    """What writes the table's configuration."""
+    return written
 
 
 @pytest.fixture
@@ -324,7 +333,7 @@ async def fakes() -> AsyncIterator[list[FakeVllm]]:
 @pytest.fixture
 def config(fakes: list[FakeVllm]) -> Config:
     """The table's configuration over the four replicas."""
-    return configured(tuple(fake.url for fake in fakes))
+    return written(tuple(fake.url for fake in fakes))[1]
 
 
 @pytest.fixture(autouse=True, scope="module")

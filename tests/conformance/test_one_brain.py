@@ -97,3 +97,19 @@ async def test_langchain(case: Any, config: Any, judge_of: Any) -> None:
         return
     told = (await chat.ainvoke(messages, **options)).response_metadata["tier_router"]
     assert (told["tier"], ",".join(told["reasons"])) == (case.tier, case.reasons)
+
+
+async def test_litellm(case: Any, config: Any, judge_of: Any) -> None:
+    """What the core refuses is left to LiteLLM, which may not be stopped by a callback."""
+    pytest.importorskip("litellm", reason="the extra `litellm` is not installed")
+    from tests.litellm.tools import decide_through_litellm
+
+    router = TierRouter(config, judge_of)
+    prepare(case, router)
+    headers = {PIN_HEADER: case.pin} if case.pin else {}
+    decision = await decide_through_litellm(router, case.body(), headers)
+    if case.error:
+        assert decision is None
+        return
+    assert decision is not None
+    assert (decision.tier, ",".join(decision.reasons)) == (case.tier, case.reasons)

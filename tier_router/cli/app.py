@@ -101,6 +101,40 @@ def score(
 
 
 @app.command()
+def calibrate(
+    log: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE.jsonl",
+            help="Prompts or request bodies of your traffic, as `score` reads them.",
+            show_default=False,
+        ),
+    ] = None,
+    heavy_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the log's requests that is to go above the lightest tier.", min=0, max=1
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="Requests with `scores: {TIER: 0..1, ...}` or `preferred: TIER`, one a line.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The file to write, for `policy.calibration`.")] = Path(
+        "calibration.yaml"
+    ),
+    config: ConfigPath = None,
+) -> None:
+    """Fit the threshold, and with labels the difficulty, to your own traffic."""
+    from tier_router.cli.calibrate import run
+
+    run(resolve(config), log, heavy_share, labels, out)
+
+
+@app.command()
 def demo(
     seconds: Annotated[
         float, typer.Option(help="Seconds of load in each of the two runs.", min=2, max=600)
@@ -111,6 +145,14 @@ def demo(
     from tier_router.cli.demo import run
 
     run(seconds, as_json)
+
+
+@app.command("litellm-config")
+def litellm_config(config: ConfigPath = None) -> None:
+    """Print LiteLLM's YAML for the replicas of a configuration."""
+    from tier_router.cli.litellm_config import run
+
+    run(resolve(config))
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,9 +11,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tier_router.cli.source import chat
+from tier_router.cli.source import body_of
 from tier_router.config import load
-from tier_router.errors import RequestError, TierRouterError
+from tier_router.errors import TierRouterError
 from tier_router.explain import record
 from tier_router.router import TierRouter
 
@@ -74,28 +73,6 @@ def _score(router: TierRouter, lines: BinaryIO, moved: Any) -> Counter[str]:
 
 def _line(router: TierRouter, line: bytes) -> dict[str, Any]:
     try:
-        return record(router.decide(router.view(_body(line))))
+        return record(router.decide(router.view(body_of(line))))
     except TierRouterError as error:
         return error.shape()
-
-
-def _body(line: bytes) -> Mapping[str, Any]:
-    """The request of one line: a text, a body, or a record that holds one of them."""
-    try:
-        value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise RequestError(f"not JSON: {error}") from None
-    if isinstance(value, str):
-        return chat(value)
-    if isinstance(value, list):
-        return {"messages": value}
-    if isinstance(value, dict):
-        for name in ("request", "body"):
-            if isinstance(value.get(name), dict):
-                return value[name]  # type: ignore[no-any-return]
-        if not value.keys() & {"messages", "input", "prompt"}:
-            for name in ("text", "question", "query"):
-                if isinstance(value.get(name), str):
-                    return chat(value[name])
-        return value
-    raise RequestError("a line is a text, a list of messages, or an object")
