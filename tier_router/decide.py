@@ -86,8 +86,9 @@ class Decision:
     """Where a request goes and why: log line, response headers and test assertion in one.
 
     `difficulty` is the one that decided, else the turn's own; None where nothing could be judged.
-    `threshold` is set where a difficulty decided; `pressures` is the least pressure of each tier's
-    replicas; `alternatives` are the other tiers that could have answered.
+    `threshold` is set where a difficulty decided; `confidence` is that of `intent`; `pressures` is
+    the least pressure of each tier's replicas; `alternatives` are the other tiers that could have
+    answered.
     """
 
     tier: str
@@ -98,6 +99,7 @@ class Decision:
     difficulty: float | None = None
     threshold: float | None = None
     intent: str | None = None
+    confidence: float = 0.0
     abstain: str | None = None
     nearest: str | None = None
     pressures: Mapping[str, float] = field(default_factory=dict)
@@ -156,6 +158,7 @@ def decide(
         difficulty=want.level if decided or verdict.abstain else verdict.difficulty,
         threshold=thresholds[0] if decided and thresholds else None,
         intent=verdict.intent,
+        confidence=verdict.confidence if verdict.intent is not None else 0.0,
         abstain=verdict.abstain if Reason.UNSURE in want.reasons else None,
         nearest=verdict.nearest,
         pressures={tier.name: load for tier, load in zip(tiers, loads, strict=True)},

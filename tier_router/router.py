@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tier_router.classify import Classifier, Signal, Verdict
+from tier_router.classify.corrected import Corrected
 from tier_router.config import Config, load
 from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide
 from tier_router.dispatch import Dispatch
+from tier_router.errors import ConfigError
 from tier_router.ledger import Ledger
+from tier_router.questions import Known, answer
 from tier_router.request import Turn, View
 from tier_router.view import view_of
 
@@ -44,7 +47,7 @@ class TierRouter:
         classifier: Callable[[Config], Classifier] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._make = classifier or _native
+        self._make = classifier or _configured
         self._clock = clock
         self.ledger = Ledger(config)
         self.reload(config)
@@ -67,6 +70,9 @@ class TierRouter:
     def prepare(self, config: Config) -> Prepared:
         """What `config` is compiled to; may take long, and may run in another thread."""
         classifier = self._make(config)
+        calibration = config.policy.calibration
+        if calibration is not None and calibration.points is not None:
+            classifier = Corrected(classifier, calibration.points)
         return Prepared(config, classifier, _thresholds(config, classifier))
 
     def adopt(self, prepared: Prepared) -> None:
@@ -74,11 +80,20 @@ class TierRouter:
         classifier = prepared.classifier
 
         @lru_cache(maxsize=CACHED_TURNS)
-        def classify(turn: Turn) -> Verdict:
+        def kept(turn: Turn) -> Verdict:
             try:
-                return classifier.classify(turn)
+                verdict = classifier.classify(turn)
             except Exception:  # noqa: BLE001  a plug-in's fault never fails a request
                 return Verdict(difficulty=1.0, confidence=0.0, abstain="classifier failed")
+            if verdict.pending:
+                raise _Pending(verdict)  # what is raised is not cached
+            return verdict
+
+        def classify(turn: Turn) -> Verdict:
+            try:
+                return kept(turn)
+            except _Pending as pending:
+                return pending.verdict
 
         self._config, self._thresholds = prepared.config, prepared.thresholds
         self._classifier, self._classify = classifier, classify
@@ -95,6 +110,13 @@ class TierRouter:
     def view(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> View:
         """What routing may know of a request; raises RequestError."""
         return view_of(body) if headers is None else view_of(body, headers)
+
+    async def ahead(self, view: View) -> None:
+        """Returns when judging `view` need not wait: at once, but for a classifier that asks
+        others; then at its deadline at the latest, and the event loop is free meanwhile."""
+        wait = getattr(self._classifier, "ahead", None)
+        if wait is not None:
+            await wait((view.turn, *view.earlier))
 
     def judge(self, view: View) -> Judged:
         """The verdicts on the view's turn and on the human turns before it."""
@@ -124,6 +146,13 @@ class TierRouter:
             del unset["max_tokens"]  # the client set the same limit by its newer name
         return {**unset, "model": decision.model}
 
+    def answers(self, view: View, questions: Mapping[str, Any]) -> dict[str, Any]:
+        """The answers to typed questions about `view`, by name; raises RequestError."""
+        decision = self.decide(view)
+        config = self._config
+        known = Known(list(config.ladder), self._thresholds, list(config.intents))
+        return {name: answer(name, each, decision, known) for name, each in questions.items()}
+
     def signals(self, view: View) -> list[Signal]:
         """What spoke for and against the heavy tier, strongest first."""
         return self._classifier.explain(view.turn)
@@ -132,17 +161,31 @@ class TierRouter:
         return decide(view, judged, self._config, self._thresholds, self.pressures(), exclude)
 
 
-def _native(config: Config) -> Classifier:
-    """The classifier that ships in the package, with the configured intents."""
+class _Pending(Exception):
+    """No error: a verdict that is not to be kept."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+
+def _configured(config: Config) -> Classifier:
+    """The classifier that the configuration asks for, with its intents."""
     from tier_router.classify.intents import Route
     from tier_router.classify.native import NativeClassifier  # numpy and tokenizers come with it
 
-    return NativeClassifier(
-        [
-            Route(name, intent.utterances, intent.threshold)
-            for name, intent in config.intents.items()
-        ]
-    )
+    routes = [
+        Route(name, intent.utterances, intent.threshold) for name, intent in config.intents.items()
+    ]
+    chosen = config.classifier
+    if chosen.engine == "native":
+        return NativeClassifier(routes)
+    try:
+        from tier_router.semantic.engine import SemanticClassifier  # takes seconds to import
+    except ImportError as error:
+        raise ConfigError(str(error), key="classifier.engine") from error
+    if chosen.file is None:
+        return SemanticClassifier.of_routes(routes, chosen.deadline)
+    return SemanticClassifier.of_file(chosen.file, chosen.deadline)
 
 
 def _thresholds(config: Config, classifier: Classifier) -> tuple[float, ...]:
@@ -153,8 +196,17 @@ def _thresholds(config: Config, classifier: Classifier) -> tuple[float, ...]:
         return policy.threshold
     if policy.heavy_share is not None:
         first = classifier.reference_quantile(policy.heavy_share)
+    elif policy.threshold is not None:
+        first = policy.threshold
+    elif policy.calibration is not None and policy.calibration.threshold is not None:
+        first = policy.calibration.threshold
     else:
-        first = classifier.default_threshold if policy.threshold is None else policy.threshold
+        first = classifier.default_threshold
+    return ladder_of(first, steps)
+
+
+def ladder_of(first: float, steps: int) -> tuple[float, ...]:
+    """The thresholds of `steps` steps of a ladder, of which the lowest is `first`."""
     return tuple(_harder(first, step) for step in range(steps))
 
 

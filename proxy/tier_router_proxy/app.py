@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping
 
 from tier_router.config.model import AUTO
 from tier_router.errors import RequestError, TierRouterError, Unauthorized, UnknownTier
+from tier_router.explain import record
+from tier_router.questions import messages_of
 from tier_router_proxy import body
 from tier_router_proxy.answers import JSON, UnknownPath, WrongMethod, error_headers, json_body
 from tier_router_proxy.http.messages import Request
 from tier_router_proxy.http.server import Exchange
 from tier_router_proxy.metrics import CONTENT_TYPE
-from tier_router_proxy.relay import Incoming, Relay, Upstreams
+from tier_router_proxy.relay import Incoming, Relay, Upstreams, tags_of
 
 CHAT = b"/v1/chat/completions"
 MODELS = b"/v1/models"
@@ -36,6 +38,8 @@ class App:
         self._started = int(time.time())
         self._paths: Mapping[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
             CHAT: (b"POST", self._chat),
+            b"/v1/systemone": (b"POST", self._systemone),
+            b"/v1/tier/decision": (b"POST", self._decision),
             MODELS: (b"GET", self._models),
             b"/health": (b"GET", self._health),
             b"/ready": (b"GET", self._ready),
@@ -91,6 +95,34 @@ class App:
         view = self.up.router.view(fields, _plain(request))
         incoming = Incoming(_id_of(request), request.body, fields, view, arrived)
         Relay(self.up, exchange, incoming).begin()
+
+    # ---- the decision by itself
+
+    def _decision(self, exchange: Exchange) -> None:
+        """Where a body would go now, and why; nothing is sent."""
+        request = exchange.request
+        router = self.up.router
+        decision = router.decide(router.view(body.read(request.body), _plain(request)))
+        headers = [JSON, (b"x-request-id", _id_of(request).encode()), *tags_of(decision)]
+        exchange.respond(200, headers, json_body(record(decision)))
+
+    def _systemone(self, exchange: Exchange) -> None:
+        """Typed questions about a text, in the shape of vLLM's endpoint of this name."""
+        request = exchange.request
+        fields = body.read(request.body)
+        questions = fields.get("questions")
+        if not isinstance(questions, dict) or not questions:
+            raise RequestError("`questions` must be an object that is not empty", param="questions")
+        if "state" not in fields:
+            raise RequestError("you must give a `state`", param="state")
+        view = self.up.router.view({"messages": messages_of(fields["state"])})
+        told = {
+            "model": "tier-router",
+            "answers": self.up.router.answers(view, questions),
+            "usage": {"input_tokens": view.tokens, "output_tokens": 0, "total_tokens": view.tokens},
+            "request_id": _id_of(request),
+        }
+        exchange.respond(200, [JSON], json_body(told))
 
     # ---- around it
 

@@ -18,7 +18,7 @@ from langchain_core.tools import tool
 
 from tier_router.classify import Verdict
 from tier_router.config import Config
-from tier_router.errors import ConfigError
+from tier_router.errors import ConfigError, RequestError
 from tier_router.langchain import (
     ChatTierRouter,
     TierDecisionModel,
@@ -135,5 +135,5 @@ def test_probabilities_agree_with_the_choice(router: TierRouter) -> None:
         assert answer.choice == tier == max(answer.probabilities, key=answer.probabilities.get)
         assert sum(answer.probabilities.values()) == pytest.approx(1)
     other = Choice(instructions="?", criteria={"small": "a"})
-    with pytest.raises(ValueError, match=r"the labels must be tiers \(light, heavy\)"):
+    with pytest.raises(RequestError, match=r"labels of `q` must be tiers \(light, heavy\)"):
         decides.invoke({"state": "x", "questions": {"q": other}})

@@ -17,11 +17,11 @@ PROXY = ROOT.parent / "proxy" / "tier_router_proxy"
 LAYERS: list[set[str]] = [
     {"errors"},
     {"request", "config", "pressure", "turn"},
-    {"view", "classify", "ledger", "decide", "dispatch", "explain"},
-    {"encoder", "data"},
+    {"view", "classify", "ledger", "decide", "dispatch", "explain", "questions"},
+    {"encoder", "data", "semantic"},
     {"router"},
     {"testing", "litellm", "langchain"},
-    {"train"},
+    {"train", "calibrate"},
     {"tier_router_proxy"},
     {"cli", "__main__"},
 ]

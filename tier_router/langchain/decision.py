@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from langchain_core.decisions import (
-    BaseDecisionModel,
-    Choice,
-    ChoiceAnswer,
-    ClassifierResponse,
-)
+from langchain_core.decisions import BaseDecisionModel, ClassifierResponse
 from langchain_core.decisions.types import Question, State
 from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
@@ -20,7 +14,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from pydantic import Field, PrivateAttr, model_validator
 
 from tier_router.config import Config, load
-from tier_router.decide import Decision, Reason
+from tier_router.decide import Decision
 from tier_router.langchain.body import view_of_messages
 from tier_router.router import TierRouter
 
@@ -46,11 +40,10 @@ def route_runnable(config: str | Path | Config | TierRouter) -> Runnable[Any, De
 
 
 class TierDecisionModel(BaseDecisionModel):
-    """Answers "which tier?" for LangChain's `ModelRouterMiddleware`.
+    """Answers "which tier?" for LangChain's `ModelRouterMiddleware`, and "which intent?".
 
-    The question's labels are tier names.  The probability of a tier is that of the difficulty
-    lying between its neighbours' thresholds, on the scale of log-odds from the threshold; a tier
-    that a pin, a rule or an intent settled has 1.
+    The labels of a `Choice` are tiers or intents; `tier_router.questions` says what their
+    probabilities are.
     """
 
     model: str = "tier-router"
@@ -70,49 +63,11 @@ class TierDecisionModel(BaseDecisionModel):
 
     def _classify(self, state: State, questions: dict[str, Question]) -> ClassifierResponse:
         view = view_of_messages(self._router, _messages(state), {})
-        decision = self._router.decide(view)
-        answers = {name: self._answer(name, each, decision) for name, each in questions.items()}
-        return ClassifierResponse(model=self.model, answers=answers)
+        asked = {name: each.model_dump() for name, each in questions.items()}
+        return ClassifierResponse(model=self.model, answers=self._router.answers(view, asked))
 
     async def _aclassify(self, state: State, questions: dict[str, Question]) -> ClassifierResponse:
         return self._classify(state, questions)  # well under a millisecond: no thread
-
-    def _answer(self, name: str, question: Question, decision: Decision) -> ChoiceAnswer:
-        ladder = list(self._router.config.ladder)
-        if not isinstance(question, Choice) or not set(question.criteria) <= set(ladder):
-            raise ValueError(f"question `{name}`: the labels must be tiers ({', '.join(ladder)})")
-        found = dict(zip(ladder, self._probabilities(decision), strict=True))
-        asked = {label: found[label] for label in ladder if label in question.criteria}
-        total = sum(asked.values())
-        if not total:  # the tier is not among the labels: the next one above, else the highest
-            above = [t for t in asked if ladder.index(t) > ladder.index(decision.tier)]
-            asked |= {(above or list(asked)[-1:])[0]: 1.0}
-            total = 1.0
-        shares = {label: p / total for label, p in asked.items()}
-        choice = decision.tier if decision.tier in shares else max(shares, key=shares.__getitem__)
-        return ChoiceAnswer(
-            type="choice", choice=choice, probabilities=shares, confidence=shares[choice]
-        )
-
-    def _probabilities(self, decision: Decision) -> list[float]:
-        """One probability for each tier of the ladder."""
-        ladder = list(self._router.config.ladder)
-        judged = decision.reasons[0] in (Reason.EASY, Reason.HARD) and len(decision.reasons) == 1
-        if not judged or decision.difficulty is None:
-            return [float(name == decision.tier) for name in ladder]
-        above = [_over(decision.difficulty, t) for t in self._router.thresholds]
-        edges = [1.0, *above, 0.0]
-        return [max(0.0, edges[place] - edges[place + 1]) for place in range(len(ladder))]
-
-
-def _over(difficulty: float, threshold: float) -> float:
-    """How far the difficulty lies over the threshold, as a probability: 0.5 is on the line."""
-    return 1 / (1 + math.exp(_log_odds(threshold) - _log_odds(difficulty)))
-
-
-def _log_odds(share: float) -> float:
-    share = min(max(share, 1e-6), 1 - 1e-6)
-    return math.log(share / (1 - share))
 
 
 def _messages(asked: Any) -> list[BaseMessage]:
