@@ -11,6 +11,7 @@ import openai
 import pytest
 
 NODE = Path(__file__).with_name("node")
+EXAMPLES = Path(__file__).parents[2] / "examples" / "sidecar"
 
 
 async def test_the_python_client(stage: Any) -> None:
@@ -60,8 +61,8 @@ def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
     folder = tmp_path_factory.mktemp("node")
-    for path in NODE.iterdir():
-        shutil.copy(path, folder)
+    for path in (*NODE.iterdir(), EXAMPLES / "client.mjs"):
+        shutil.copy(path, folder / (path.name if path.parent == NODE else "example.mjs"))
     done = subprocess.run(
         ["npm", "install", "--no-audit", "--no-fund", "--silent"],
         cwd=folder,
@@ -75,19 +76,24 @@ def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def test_the_node_client(stage: Any, node_folder: Path) -> None:
-    await stage.serve()
+async def node(folder: Path, script: str, url: str) -> str:
+    """What a script prints."""
     process = await asyncio.create_subprocess_exec(
         "node",
-        "client.mjs",
-        cwd=node_folder,
-        env=os.environ | {"TIER_ROUTER_URL": stage.sidecar.url},
+        script,
+        cwd=folder,
+        env=os.environ | {"TIER_ROUTER_URL": url},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     out, errors = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, errors.decode()
-    told = json.loads(out)
+    return out.decode()
+
+
+async def test_the_node_client(stage: Any, node_folder: Path) -> None:
+    await stage.serve()
+    told = json.loads(await node(node_folder, "client.mjs", stage.sidecar.url))
     assert told["tier"] == "light"
     assert told["content"]
     assert told["streamed"]
@@ -95,3 +101,9 @@ async def test_the_node_client(stage: Any, node_folder: Path) -> None:
     assert told["usage"]["completion_tokens"] > 0
     assert told["models"] == ["auto", "light", "heavy"]
     assert told["error"] == {"status": 404, "code": "model_not_found", "name": "NotFoundError"}
+
+
+async def test_the_node_example(stage: Any, node_folder: Path) -> None:
+    await stage.serve()
+    told = await node(node_folder, "example.mjs", stage.sidecar.url)
+    assert told.count("tier:   light") == told.count("tier:   heavy") == 1
