@@ -316,7 +316,9 @@ def _able(view: View, config: Config, want: _Want) -> list[int]:
         if _over(view, tier) > SLACK:
             raise _too_long(view, [tier])
         return [want.place]
-    needs = view.needs - {need for need in SOFT if not any(need in tier.can for tier in tiers)}
+    needs = view.needs
+    if needs & SOFT:
+        needs -= {need for need in SOFT if not any(need in tier.can for tier in tiers)}
     capable = [place for place, tier in enumerate(tiers) if needs <= tier.can]
     if not capable:
         lacking = ", ".join(sorted(needs - frozenset().union(*(t.can for t in tiers)))) or (
@@ -373,14 +375,11 @@ def _guard(want: _Want, view: View, tiers: Sequence[Tier], able: Sequence[int]) 
 
 def _tier_pressure(tier: Tier, pressures: Mapping[str, float], exclude: Collection[str]) -> float:
     """The least pressure of the tier's replicas."""
-    return min(
-        (
-            pressures.get(replica.name or replica.url, 0.0)
-            for replica in tier.replicas
-            if replica.name not in exclude
-        ),
-        default=DOWN,
-    )
+    least = DOWN
+    for replica in tier.replicas:
+        if replica.name not in exclude:
+            least = min(least, pressures.get(replica.name or replica.url, 0.0))
+    return least
 
 
 def _spill(want: _Want, able: Sequence[int], loads: Sequence[float], tiers: Sequence[Tier]) -> None:

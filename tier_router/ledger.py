@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -58,11 +58,21 @@ class Lease:
         return None if self.first_at is None else self.first_at - self.opened_at
 
 
-class _Account:
-    """What is known of one replica."""
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one process tells the others: requests and tokens in flight by replica, and for how
+    many seconds more it lets a replica rest."""
 
-    __slots__ = ("busy_until", "down_until", "failures", "limits", "probe", "requests", "tokens",
-                 "weight")  # fmt: skip
+    requests: dict[str, int]
+    tokens: dict[str, float]
+    resting: dict[str, float]
+
+
+class _Account:
+    """What is known of one replica; `peer_*` is what other processes said of it."""
+
+    __slots__ = ("busy_until", "down_until", "failures", "limits", "peer_requests", "peer_rest",
+                 "peer_tokens", "probe", "requests", "tokens", "weight")  # fmt: skip
 
     def __init__(self, limits: Limits, weight: float) -> None:
         self.limits, self.weight = limits, weight
@@ -72,11 +82,15 @@ class _Account:
         self.down_until: float | None = None
         self.busy_until: float | None = None
         self.probe: Lease | None = None
+        self.peer_requests, self.peer_tokens, self.peer_rest = 0, 0.0, 0.0
 
     def pressure(self, now: float) -> float:
         if self.down_until is not None and (now < self.down_until or self.probe is not None):
             return DOWN
-        own = pressure(self.requests, self.tokens, self.limits, self.weight)
+        if now < self.peer_rest:
+            return DOWN
+        requests, tokens = self.requests + self.peer_requests, self.tokens + self.peer_tokens
+        own = pressure(requests, tokens, self.limits, self.weight)
         return max(own, FULL) if self.busy_until is not None and now < self.busy_until else own
 
 
@@ -171,9 +185,37 @@ class Ledger:
             self._pressures[name] = account.pressure(now)
             if account.busy_until is not None and now >= account.busy_until:
                 account.busy_until = None
-            if account.down_until is None and account.busy_until is None:
+            if (
+                account.down_until is None
+                and account.busy_until is None
+                and (now >= account.peer_rest)
+            ):
                 self._resting.discard(name)
         return self._pressures
+
+    def report(self, now: float) -> Report:
+        """What other processes should know: this process's own leases and findings."""
+        accounts = self._accounts.items()
+        return Report(
+            {name: each.requests for name, each in accounts if each.requests},
+            {name: each.tokens for name, each in accounts if each.tokens},
+            {
+                name: each.down_until - now
+                for name, each in accounts
+                if each.down_until is not None and each.down_until > now
+            },
+        )
+
+    def heard(self, reports: Sequence[Report], now: float) -> None:
+        """Takes over what the other processes say, in place of what they said before."""
+        for name, account in self._accounts.items():
+            account.peer_requests = sum(each.requests.get(name, 0) for each in reports)
+            account.peer_tokens = sum(each.tokens.get(name, 0.0) for each in reports)
+            rest = max((each.resting.get(name, 0.0) for each in reports), default=0.0)
+            account.peer_rest = now + rest if rest > 0 else 0.0
+            if rest > 0:
+                self._resting.add(name)
+            self._refresh(name, account, now)
 
     def in_flight(self, replica: str) -> int:
         """Requests that are open on `replica`."""

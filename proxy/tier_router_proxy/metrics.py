@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tier_router.decide import Decision
+from tier_router.exchange.ticking import Ticking
 from tier_router.ledger import Outcome
 from tier_router.router import TierRouter
 
@@ -75,6 +76,12 @@ class Metrics:
         self.draining = Gauge(
             "tier_router_draining", "1 while the sidecar drains.", registry=registry
         )
+        self._shared = Gauge(
+            "tier_router_shared_state_up",
+            "0 while the store that `state` names does not answer; local counts go on.",
+            registry=registry,
+        )
+        self._shared.set(1)
         registry.register(_Loads(router))
         # `labels` takes a lock and builds a key each time; the sets are small and closed
         self._request = lru_cache(4096)(self._requests.labels)
@@ -108,6 +115,10 @@ class Metrics:
     def reloaded(self, ok: bool) -> None:
         """One reload ended."""
         self._reloads.labels("ok" if ok else "refused").inc()
+
+    def shared_state(self, ticking: Ticking | None) -> None:
+        """From now on the gauge says whether `ticking` finds its store."""
+        self._shared.set_function(lambda: float(ticking is None or ticking.up))
 
     def text(self) -> bytes:
         """Everything, as Prometheus scrapes it."""

@@ -10,6 +10,8 @@ from typing import Self
 
 from tier_router.classify import Classifier
 from tier_router.config import Config
+from tier_router.exchange import exchange_of
+from tier_router.exchange.ticking import Ticking
 from tier_router.router import TierRouter
 from tier_router.testing.sim import SimHost
 from tier_router_proxy.answers import refusal_answer
@@ -32,6 +34,8 @@ class Sidecar:
         self.metrics = Metrics(self.router)
         self.url = ""
         self._sims = SimHost()
+        self._state = config.state
+        self._ticking: Ticking | None = None
 
     async def start(self) -> str:
         """Binds the port and serves; returns the URL.  Raises OSError where the port is taken."""
@@ -49,6 +53,7 @@ class Sidecar:
             await self.stop(0.0)
             raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._share(config.state)
         return self.url
 
     async def reload(self, config: Config) -> None:
@@ -64,6 +69,9 @@ class Sidecar:
         self._server.limits = _limits(config)
         for pool in gone:
             await pool.close()
+        if config.state != self._state:
+            await self._unshare()
+            self._share(config.state)
 
     async def stop(self, drain: float | None = None) -> bool:
         """Takes nothing new, lets running answers end for `drain` seconds (the configured ones
@@ -72,10 +80,24 @@ class Sidecar:
         self.metrics.draining.set(1)
         seconds = self.router.config.server.drain if drain is None else drain
         ended = await self._server.drain(seconds)
+        await self._unshare()
         await self._pools.close()
         await self._sims.aclose()
         self._wheel.close()
         return ended
+
+    def _share(self, state: str) -> None:
+        """Begins to tell other processes what is in flight here, where `state` names a store."""
+        self._state = state
+        if state != "memory://":
+            self._ticking = Ticking(exchange_of(state), lambda: self.router.ledger)
+            self._ticking.start()
+        self.metrics.shared_state(self._ticking)
+
+    async def _unshare(self) -> None:
+        ticking, self._ticking = self._ticking, None
+        if ticking is not None:
+            await ticking.stop()
 
     async def _dialled(self, config: Config) -> dict[str, str]:
         """{URL: URL to dial} of all replicas; starts the simulated ones that are new."""

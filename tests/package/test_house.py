@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
     {"errors"},
     {"request", "config", "pressure", "turn"},
     {"view", "classify", "ledger", "decide", "dispatch", "explain", "questions"},
-    {"encoder", "data", "semantic"},
+    {"encoder", "exchange", "data", "semantic"},
     {"router"},
     {"testing", "litellm", "langchain"},
     {"train", "calibrate"},
@@ -27,7 +27,7 @@ LAYERS: list[set[str]] = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # `classify` holds the pure types at its top and the native engine, which uses the encoder, below.
-ENGINE = {"native", "intents", "difficulty", "features", "lexicon"}
+ENGINE = {"native", "intents", "head", "difficulty", "features", "lexicon"}
 
 
 def _modules() -> list[tuple[str, Path]]:

@@ -82,7 +82,7 @@ def test_what_clients_may_name() -> None:
         ),
         (TWO + "intents:\n  a: {tier: x, utterances: [b]}\n", 11, "intents.a", "no tier named `x`"),
         (TWO + "intents:\n  a: {utterances: []}\n", 11, "intents.a.utterances", "at least 1"),
-        (TWO + "state: redis://h\n", 10, "state", "only `memory://`"),
+        (TWO + "state: mysql://h\n", 10, "state", "one of memory://, redis://"),
         (TWO + "server: {port: 70000}\n", 10, "server.port", "less than or equal to 65535"),
         (TWO + "load: {price: cheap}\n", 10, "load.price", "number"),
         ("tiers: [\n  a: {\n", 3, "", "YAML"),

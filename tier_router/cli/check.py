@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tier_router.config import Config, Cost, Tier, load
+from tier_router.exchange import exchange_of
 from tier_router.router import TierRouter
 
 
@@ -17,12 +18,13 @@ def run(path: Path) -> None:
     """Reads the configuration, compiles it, and prints the ladder that comes of it."""
     config = load(path)
     router = TierRouter(config)
+    exchange_of(config.state)
     console = Console()
     console.print(_ladder(config, router.thresholds))
     labelled = sum(intent.tier is None for intent in config.intents.values())
     console.print(
-        f"{len(config.intents)} intents ({labelled} without a tier), {len(config.rules)} rules, "
-        f"{len(config.aliases)} aliases"
+        f"intents: {len(config.intents)} ({labelled} without a tier), rules: {len(config.rules)}, "
+        f"aliases: {len(config.aliases)}"
     )
     for warning in _warnings(config):
         console.print(f"warning: {warning}", style="yellow")

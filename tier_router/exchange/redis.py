@@ -1,0 +1,136 @@
+"""Reports in Redis: one key for each process, which expires by itself.
+
+Two round trips a tick, whatever the number of processes and replicas: leave the report and ask who
+else is there, then read what they left.  All keys share one hash tag, so a cluster keeps them in
+one slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from typing import Any, NoReturn
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+import redis.asyncio as aioredis
+from redis.asyncio.sentinel import Sentinel
+from redis.exceptions import RedisError
+
+from tier_router.exchange import EXPIRY, ExchangeError
+from tier_router.ledger import Report
+
+PREFIX = "{tier-router}"
+TIMEOUT = 0.5
+"""Seconds for one round trip; a slower Redis counts as away, and nobody waits for it."""
+
+
+class RedisExchange:
+    """The exchange over a Redis server, a Sentinel's master, or a cluster.
+
+    `url` is one that redis-py reads (`redis://`, `rediss://`, `unix://`),
+    `redis+sentinel://host:26379,other:26379/MASTER/DB` or `redis+cluster://host:6379`; the query's
+    `name` sets deployments apart that share a server.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        name = (parse_qs(parts.query).get("name") or ["default"])[0]
+        self._base = f"{PREFIX}:{name}"
+        self._own = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._url = url.replace(f"name={name}", "").rstrip("?&")
+        self._client: Any = None
+
+    def __repr__(self) -> str:
+        return f"<RedisExchange {urlsplit(self._url).hostname} as {self._own}>"
+
+    async def swap(self, mine: Report) -> Sequence[Report]:
+        """The other processes' reports; raises ExchangeError."""
+        try:
+            async with asyncio.timeout(2 * TIMEOUT):
+                return await self._swap(mine)
+        except (RedisError, OSError, TimeoutError, msgspec.MsgspecError) as error:
+            await self._drop()
+            _raise(error)
+
+    async def _swap(self, mine: Report) -> Sequence[Report]:
+        client = self._connected()
+        members = f"{self._base}:members"
+        async with client.pipeline(transaction=False) as pipe:
+            pipe.set(self._key(self._own), msgspec.json.encode(mine), px=int(EXPIRY * 1000))
+            pipe.sadd(members, self._own)
+            pipe.smembers(members)
+            found = (await pipe.execute())[2]
+        others = sorted(member.decode() for member in found if member.decode() != self._own)
+        if not others:
+            return ()
+        told = await client.mget([self._key(other) for other in others])
+        gone = [other for other, report in zip(others, told, strict=True) if report is None]
+        if gone:  # a process that has died: its key expired, its name is taken off the list
+            await client.srem(members, *gone)
+        return [_DECODER.decode(report) for report in told if report is not None]
+
+    async def close(self) -> None:
+        """Takes this process's report back, where Redis still answers."""
+        if self._client is None:
+            return
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                await self._client.delete(self._key(self._own))
+                await self._client.srem(f"{self._base}:members", self._own)
+        except (RedisError, OSError, TimeoutError):
+            pass  # it expires
+        await self._drop()
+
+    def _key(self, process: str) -> str:
+        return f"{self._base}:{process}"
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            self._client = _client(self._url)
+        return self._client
+
+    async def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                await client.aclose()
+            except (RedisError, OSError):
+                pass  # it is given up anyway
+
+
+_DECODER = msgspec.json.Decoder(Report)
+
+
+def _client(url: str) -> Any:
+    """The client for a URL; it connects at its first command."""
+    parts = urlsplit(url)
+    options: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
+    if parts.scheme == "redis+cluster":
+        return aioredis.RedisCluster.from_url(url.replace("redis+cluster", "redis", 1), **options)
+    if parts.scheme != "redis+sentinel":
+        return aioredis.Redis.from_url(url, **options)
+    given, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = given.partition(":")
+    places = [_host(host) for host in hosts.split(",")]
+    master, _, database = parts.path.strip("/").partition("/")
+    sentinel = Sentinel(places, **options)  # type: ignore[no-untyped-call]
+    return sentinel.master_for(
+        master or "mymaster",
+        db=int(database or 0),
+        username=unquote(user) or None,
+        password=unquote(password) or None,
+        **options,
+    )
+
+
+def _host(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return (host, int(port)) if host else (text, 26379)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise ExchangeError(str(error) or type(error).__name__) from error
