@@ -17,7 +17,8 @@ class Verdict:
     route that the turn belongs to, with `confidence` (0..1) and the `nearest` example utterance.
     `abstain` says why nothing could be judged ("empty", "language", ...); difficulty is then the
     prior and means nothing.  `continues` marks a turn that only makes sense with the one before
-    it ("yes, do it"); `courtesy` one that asks for nothing ("thanks!").
+    it ("yes, do it"); `courtesy` one that asks for nothing ("thanks!").  `pending` says that a
+    later call may know more of the same turn, so this verdict is not to be kept.
     """
 
     difficulty: float
@@ -27,6 +28,7 @@ class Verdict:
     abstain: str | None = None
     continues: bool = False
     courtesy: bool = False
+    pending: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,6 @@ PRESENT: Mapping[str, str] = {
     "parens": "parentheses",
     "colons": "colons",
     "questions": "question marks",
-    "ends_asking": "ends with a question",
     "english": "plain English words",
     "foreign": "words of another language",
     "foreign_text": "not in English",
