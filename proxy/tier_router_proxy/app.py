@@ -1,4 +1,4 @@
-"""What the sidecar answers: the chat door, and the few paths around it.
+"""What the sidecar answers: the paths that are relayed, and the few around them.
 
 Everything is answered on the data plane's one port.  Models, health, readiness and metrics are a
 few bytes each; a web framework on a second port would be one more thing to deploy.
@@ -24,7 +24,9 @@ from tier_router_proxy.http.server import Exchange
 from tier_router_proxy.metrics import CONTENT_TYPE
 from tier_router_proxy.relay import Incoming, Relay, Upstreams, tags_of
 
-CHAT = b"/v1/chat/completions"
+DOORS = {b"/v1/chat/completions": "messages", b"/v1/completions": "prompt"}
+"""Paths that are routed and relayed, with the field that each body must have."""
+
 MODELS = b"/v1/models"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -37,7 +39,7 @@ class App:
         self.draining = False
         self._started = int(time.time())
         self._paths: Mapping[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
-            CHAT: (b"POST", self._chat),
+            **{path: (b"POST", self._relayed) for path in DOORS},
             b"/v1/systemone": (b"POST", self._systemone),
             b"/v1/tier/decision": (b"POST", self._decision),
             MODELS: (b"GET", self._models),
@@ -84,14 +86,15 @@ class App:
                 "wrong API key" if given else "send an API key as `Authorization: Bearer KEY`"
             )
 
-    # ---- the chat door
+    # ---- what is routed and relayed
 
-    def _chat(self, exchange: Exchange) -> None:
+    def _relayed(self, exchange: Exchange) -> None:
         arrived = self.up.now()
         request = exchange.request
         fields = body.read(request.body)
-        if "messages" not in fields:
-            raise RequestError("a chat request has `messages`", param="messages")
+        wanted = DOORS[request.path]
+        if wanted not in fields:
+            raise RequestError(f"the request must have `{wanted}`", param=wanted)
         view = self.up.router.view(fields, _plain(request))
         incoming = Incoming(_id_of(request), request.body, fields, view, arrived)
         Relay(self.up, exchange, incoming).begin()

@@ -88,7 +88,7 @@ async def test_keys(stage: Any, authorization: str | None, status: int, told: st
         (b"[1]", 400, "invalid_request", "must be a JSON object"),
         (b"[" * 100_000, 400, "invalid_request", ""),
         (b'{"messages": "hi"}', 400, "invalid_request", "`messages` must be a list"),
-        (b'{"prompt": "hi"}', 400, "invalid_request", "has `messages`"),
+        (b'{"prompt": "hi"}', 400, "invalid_request", "must have `messages`"),
         (b'{"messages": [{"role": "user", "content": 5}]}', 400, "invalid_request", "must be a li"),
         (b'{"model": "nope", "messages": [{"role": "user", "content": "x"}]}', 404,
          "model_not_found", "auto, light, heavy"),

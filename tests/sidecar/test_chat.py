@@ -174,6 +174,20 @@ async def test_several_choices(stage: Any) -> None:
     assert [choice["index"] for choice in answer.json()["choices"]] == [0, 1, 2]
 
 
+async def test_text_completions_are_routed_too(stage: Any) -> None:
+    http = await stage.serve()
+    easy = await http.post("/v1/completions", json={"model": "auto", "prompt": "hello"})
+    assert easy.json()["object"] == "text_completion"
+    assert easy.headers["x-tier-router-tier"] == "light"
+    hard = await http.post(
+        "/v1/completions", json={"model": "auto", "prompt": "prove it", "stream": True}
+    )
+    assert hard.headers["x-tier-router-tier"] == "heavy"
+    assert hard.content.endswith(b"data: [DONE]\n\n")
+    tokens = await http.post("/v1/completions", json={"model": "auto", "prompt": [1, 2, 3]})
+    assert tokens.headers["x-tier-router-reason"] == "unsure", "token ids cannot be read"
+
+
 async def test_a_conversation_stays_up_and_comes_down(stage: Any) -> None:
     http = await stage.serve()
 
