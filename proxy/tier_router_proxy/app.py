@@ -39,7 +39,7 @@ class App:
         self.draining = False
         self._started = int(time.time())
         self._paths: Mapping[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
-            **{path: (b"POST", self._relayed) for path in DOORS},
+            **dict.fromkeys(DOORS, (b"POST", self._relayed)),
             b"/v1/systemone": (b"POST", self._systemone),
             b"/v1/tier/decision": (b"POST", self._decision),
             MODELS: (b"GET", self._models),

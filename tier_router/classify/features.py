@@ -31,6 +31,8 @@ _TAIL = re.compile(
     re.I,
 )
 _TAIL_CHARS = 60
+_SPACES = re.compile(" {2,}")
+_ENDINGS = " \n\t.?!:…。？！؟"
 _OPTION = re.compile(r"\s*\(?[A-Ja-j1-9][.):]\s")
 _LATEX = re.compile(r"\\[a-zA-Z]+|\$[^$\n]{1,80}\$")
 _ORDINALS = ("st", "nd", "rd", "th")
@@ -49,6 +51,13 @@ _OTHER = re.compile(r"[\u0400-\u052f\u0600-\u06ff]")
 
 _PACKED = lexicon.packed()
 _PACKED_CJK = lexicon.packed_cjk()
+_PACKED_STEMS = lexicon.packed_stems()
+_STEM = re.compile(
+    "(?:وال|بال|كال|فال|لل|ال|و|ب|ل)?("
+    + "|".join(sorted(_PACKED_STEMS, key=lambda stem: (-len(stem), stem)))
+    + ")"
+)
+"""A word's beginning, in Arabic after the article and what is written together with it."""
 _PHRASES = tuple(lexicon.packed_phrases().items())
 _BITS = lexicon.FIELD_BITS
 _MASK = (1 << _BITS) - 1
@@ -56,7 +65,7 @@ _SHIFTS = tuple(place * _BITS for place in range(len(lexicon.NAMES)))
 _PLACE = {name: place for place, name in enumerate(lexicon.NAMES)}
 SHAPE = (
     "words", "chars", "word_length", "long_words", "variety", "sentences", "lines", "longest_line",
-    "questions", "ends_asking", "commas", "colons", "quotes", "parens", "numbers", "digit_share",
+    "questions", "commas", "colons", "quotes", "parens", "numbers", "digit_share",
     "formula", "formula_share", "code_marks", "ordinals", "blanks", "options", "code_block",
     "pasted", "media", "foreign_text", "cjk",
 )  # fmt: skip
@@ -107,7 +116,7 @@ def glance(turn: Turn) -> Glance:
 
     Upper case is not looked at: people who type in haste ask hard things, too.
     """
-    text = core(turn.text)
+    text = _bare(core(turn.text))
     plain = text.isascii()
     lower = text.lower()
     words = words_of(lower)
@@ -118,6 +127,10 @@ def glance(turn: Turn) -> Glance:
         total += sum(map(_PACKED_CJK.__getitem__, _CJK.findall(lower)))
     classes = [(total >> shift) & _MASK for shift in _SHIFTS]
     foreign = bool(cjk or other) or _is_foreign(classes, plain)
+    if (foreign and not cjk) or (not plain and not any(classes)):
+        total += _by_stems(words)
+        classes = [(total >> shift) & _MASK for shift in _SHIFTS]
+        foreign = foreign or _is_foreign(classes, plain)
     values = _shape(turn, text, words, cjk, plain)
     if letters < 0:
         letters = len(text) - text.count(" ")  # near enough: only its being small matters
@@ -142,6 +155,19 @@ def core(text: str) -> str:
         mark = "?" if "?" in found[0] else ""
         rest = rest[: found.start()] + mark
     return rest if len(rest) > 8 or not rest.isascii() else text
+
+
+def _bare(text: str) -> str:
+    """`text` without marks at its end and with single spaces: haste and layout mean nothing."""
+    if "  " in text:
+        text = _SPACES.sub(" ", text)
+    return text.rstrip(_ENDINGS) or text
+
+
+def _by_stems(words: list[str]) -> int:
+    """The classes of words that no list has but whose beginning one has, packed."""
+    found = [_STEM.match(word) for word in words if word not in _PACKED]
+    return sum([_PACKED_STEMS[match[1]] for match in found if match])
 
 
 def _is_foreign(classes: list[int], plain: bool) -> bool:
@@ -191,7 +217,6 @@ def _shape(turn: Turn, text: str, words: list[str], cjk: int, plain: bool) -> li
         math.log1p(len(lines)),
         math.log1p(max(map(len, lines))),
         float(min(asked, 3)),
-        float(text.endswith(("?", "？", "؟"))),
         math.log1p(count(",")),
         float(min(count(":"), 4)),
         float(min(count('"') + count("“"), 4)),

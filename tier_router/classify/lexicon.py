@@ -241,29 +241,171 @@ CLASSES: dict[str, str] = {
 
 CJK: dict[str, str] = {
     "proof": "证明 證明 推导 証明 導出 증명 유도",
-    "analyse": "为什么 為什麼 分析 比较 比較 评估 評価 論じ なぜ 왜 분석 비교 평가",
+    "analyse": """
+        为什么 為什麼 分析 比较 比較 评估 評価 論じ なぜ 왜 분석 비교 평가 看法 原因 利弊 区别
+        论述 論じて 根拠 違い 원인 차이 논하 근거
+    """,
     "design": "设计 設計 实现 實現 优化 最適化 実装 调试 死锁 설계 구현 최적화 교착",
-    "compute": "计算 計算 求解 求出 解方程 求め 解け 解き 계산 구하 풀어",
-    "plan": "规划 計画 계획",
+    "compute": """
+        计算 計算 求解 求出 解方程 求め 解け 解き 계산 구하 풀어 余数 求 等于 余り 割った 積分
+        微分 나머지 나눈 구하시오 제곱 적분 미분
+    """,
+    "plan": """
+        规划 計画 계획 排班 安排 分配 计划 预算 割り当て 当番 スケジュール 予算 근무표 배정 일정
+        예산
+    """,
     "explain": "解释 解釋 说明 説明 설명",
     "write": "写 寫 書いて 作って 써줘 작성",
     "rewrite": "翻译 翻譯 总结 總結 改写 翻訳 要約 번역 요약",
-    "greet": "你好 您好 早上好 晚上好 再见 こんにちは おはよう こんばんは 안녕 반가",
+    "greet": """
+        你好 您好 早上好 晚上好 再见 こんにちは おはよう こんばんは 안녕 반가 周末 累 困 饿 无聊
+        週末 眠い 疲れ お腹 暇 주말 배고 피곤 졸려 심심 잘
+    """,
     "thanks": "谢谢 謝謝 多谢 ありがと 감사 고마워",
-    "errand": "天气 提醒 闹钟 播放 预订 天気 予約 音楽 アラーム 날씨 알람 예약 음악",
-    "account": "余额 账户 银行 转账 残高 口座 잔액 계좌",
-    "status": "几点 在哪 多少钱 今天 明天 何時 どこ いくら 今日 몇시 어디 얼마 오늘",
+    "errand": """
+        天气 提醒 闹钟 播放 预订 天気 予約 音楽 アラーム 날씨 알람 예약 음악 超市 药店 图书馆
+        车站 叫我起床 薬局 図書館 駅 起こして スーパー 약국 도서관 역 마트 깨워
+    """,
+    "account": """
+        余额 账户 银行 转账 残高 口座 잔액 계좌 订单 密码 发票 取消 パスワード キャンセル 予約
+        注文 領収書 비밀번호 주문 취소 영수증
+    """,
+    "status": """
+        几点 在哪 多少钱 今天 明天 何時 どこ いくら 今日 몇시 어디 얼마 오늘 现在 开着 开门 关门
+        多少天 今 開いて 閉まって 明日 何日 지금 열려 닫 내일 며칠 누가
+    """,
     "what": "什么 什麼 何 무엇 뭐",
     "how": "怎么 如何 怎樣 どう 어떻게",
     "condition": "如果 假设 設 もし 만약 가정",
     "quantifier": "任意 所有 每个 すべて 全ての 모든",
-    "math": "根号 无理数 無理数 素数 质数 整数 方程 函数 関数 概率 確率 矩阵 行列 无穷 "
-    "소수 무리수 방정식 확률 무한히",
-    "medicine": "患者 病人 诊断 治疗 診断 治療 환자 진단 치료",
-    "law": "法律 合同 法院 契約 裁判 계약 법원 소송",
-    "computing": "算法 线程 并发 分布式 アルゴリズム 分散 알고리즘 분산",
+    "math": """
+        根号 无理数 無理数 素数 质数 整数 方程 函数 関数 概率 確率 矩阵 行列 无穷 소수 무리수
+        방정식 확률 무한히 几何 三角形 导数 积分 数列 极限 级数 極限 微分 증명 수열 극한 삼각형
+        미분 적분 정수
+    """,
+    "medicine": """
+        患者 病人 诊断 治疗 診断 治療 환자 진단 치료 血压 头痛 孕妇 发烧 症状 剂量 感染 药物
+        手术 頭痛 発熱 妊娠 投与 鑑別 薬 血圧 두통 증상 임신 처치 복용 투여 감염 혈압 약물
+    """,
+    "law": """
+        法律 合同 法院 契約 裁判 계약 법원 소송 房东 租客 租约 解除 赔偿 劳动法 继承 起诉 侵权
+        賃貸 借主 貸主 解雇 相続 損害賠償 訴訟 임대인 임차인 보증금 해고 상속 손해배상 법적
+        계약서
+    """,
+    "computing": """
+        算法 线程 并发 分布式 アルゴリズム 分散 알고리즘 분산 缓存 高并发 数据库 不一致 事务
+        死锁 トランザクション デッドロック キャッシュ データベース 쿼리 인덱스 트랜잭션 캐시
+        데이터베이스 교착
+    """,
     "coding": "代码 代碼 程序 コード プログラム 코드 프로그램",
+    "society": "革命 战争 思想 哲学 社会 歴史 戦争 혁명 전쟁 사상 철학",
+    "economy": "经济 危机 通胀 失业 景気 金融 失業 インフレ 경제 통화 실업 인플레이션 정책",
+    "i": "我 私 僕 나는 저는 제가 내",
 }
+
+STEMS: dict[str, str] = {
+    "law": """
+        arrend inquilin alquil contrat rescis rescind jurídic abogad despid indemniz herenc
+        mieter vermiet mietvertr kündig arbeitnehm arbeitgeb rechtsanw haftet haftung abfind
+        schadenersatz bailleur locatair propriét licenci avocat juridiq hérit préavis résili
+        indemnit locatár locador demissão advog herança indeniz aluguel locator affitt contratt
+        avvocat giuridic eredit risarcim аренд договор расторг судеб наслед увольн работодат
+        юрист адвокат ответствен взыск компенсац неустойк مؤجر مستأجر إيجار عقد فسخ قانون محام
+        دعوى تعويض ميراث
+    """,
+    "medicine": """
+        pacient enfermedad síntom fiebre embaraz medicament infecci antibiót cirug diabét úlcera
+        ictericia hipertens krankheit symptom schwanger medikament infekt antibio säugling
+        differentialdiag blutdruck maladi symptôm fièvre enceint grossesse médicament nourrisson
+        doenç sintom febre gravid remédi hipertensão pazient malatti febbr farmac dosagg
+        infezion anziano болезн больн диагноз лечен лечит симптом болит беременн лекарств
+        дозировк инфекц антибиот опухол давлени рвот кровотеч مريض مرض تشخيص علاج نعالج أعراض
+        حمى حامل دواء جرعة عدوى سكري نزيف التهاب
+    """,
+    "math": """
+        ecuacion derivad integral matrices polinom probabil teorema fracci geometr triángul
+        división divisor gleichung ableitung wahrschein primzahl extremst nullstell dreieck
+        vektor teiler équation dérivé intégral polynôm théorèm triangl divisib equaç polinôm
+        triângul equazion derivat matric radice triangol уравнен производн интеграл матриц
+        вероятн многочлен делит делящ делен остат теорем множеств треугольн معادل مشتق تكامل
+        مصفوف احتمال جذر باقي قسمة مثلث
+    """,
+    "analyse": """
+        compar contrast evalú analiz justifiq argument critic vergleich bewert analys begründ
+        erörter ursache stellungnahme évalu analys justifi critiq avali confront valuta
+        analizz giustific сравн оцени анализ обоснуй причин аргумент قارن حلل ناقش أسباب برر
+    """,
+    "plan": """
+        turnos planific organiza presupuest dienstplan schichtplan zuteil planifi répart planej
+        escala pianific organizz turni расписан распредел график планир бюджет مناوبات جدول وزع
+    """,
+    "design": """
+        concurren distribuid tolerante escalab verteilt nebenläuf fehlertoler réparti toléran
+        projet distribuit tollerant распредел реализ отказоустойч масштаб موزع تزامن يتحمل
+    """,
+    "computing": """
+        algoritm hilos caché consulta transacci abfrage datenbank algorithm requête transaction
+        base transaç thread блокиров потокобез очеред кэш алгоритм транзакц خوارزم خوادم
+    """,
+    "society": """
+        filosof revoluci guerra teorí imperio moral philosoph revolution krieg theorie révolution
+        guerre théori empire revoluç teoria imper война войн революц теори философ обществ
+        ثورة حرب نظري فلسف
+    """,
+    "economy": """
+        econom inflaci desemple impuesto mercado wirtschaft arbeitslos steuer économ chômage
+        impôt inflaç desempreg imposto disoccup impost экономик инфляц налог безработ اقتصاد
+        تضخم ضريب بطالة
+    """,
+    "i": """
+        tengo quiero necesito estoy puedo quisiera habe möchte brauche suis veux peux voudrais
+        tenho quero preciso estou posso voglio posso vorrei devo хочу могу мне меня нужно моего
+        моей мои أنا أريد عندي لدي أحتاج
+    """,
+    "greet": """
+        hambre sueño cansad aburrid contento müde hunger durst langweil wochenend faim fatigué
+        ennui journée vacances fome cansaço sonno stanco giornata скучн голод устал выходн
+        праздник متعب جائع يومك عطلة نعسان
+    """,
+    "status": """
+        hoy abiert cerrad mañana próxim cuánt heute morgen offen geöffnet geschlossen nächst
+        demain ouvert fermé prochain hoje aberta aberto fechad amanhã próxim oggi aperto aperta
+        chius domani prossim сегодня завтра открыт закрыт сейчас следующ اليوم غدا مفتوح مغلق
+        الآن
+    """,
+    "errand": """
+        alarma despert farmaci supermercad bibliotec panader autobús recuérd llama lista compra
+        wecker apotheke supermarkt bibliothek bäckerei einkauf erinner réveil pharmacie
+        supermarché bibliothèque boulangerie rappell courses despertador farmáci padaria lembr
+        compras sveglia farmacia supermercato biblioteca panett ricord spesa будильник аптек
+        магазин супермаркет библиотек напомн поставь купи صيدلي متجر مكتبة ذكرني منبه موعد
+    """,
+    "account": """
+        contraseñ factura reserva suscripci passwort rechnung buchung réservation abonnement
+        senha fatura assinatura bolletta prenotazion abbonament парол счёт счет заказ подписк
+        كلمة فاتورة حجز طلب
+    """,
+    "rewrite": """
+        tradu übersetz korrigier traduis corrig traduz traduci перевед исправ ترجم صحح
+    """,
+    "write": """
+        escrib redact schreib écri rédig escrev scriv напиш اكتب رسالة
+    """,
+    "proof": """
+        demuestr demostr pruebe beweis démontr prouv demonstr dimostr докаж доказ أثبت برهن
+    """,
+    "compute": """
+        calcul resuelv resolv berechn bestimm löse résou détermin risolv вычисл посчит найдит
+        решит احسب أوجد
+    """,
+    "foreign": """
+        muy también porque está están tiene hacer puede aber auch wenn noch oder wird werden
+        haben sein keine très aussi avec mais être avoir fait peut você também isso muito fazer
+        pode molto anche perché essere fare quest это как что был если или для ещё هذا هذه في
+        على إلى
+    """,
+}
+"""Beginnings of words, for texts that are not English: what the lists above lack of their forms."""
 
 PHRASES: dict[str, str] = {
     "show that": "proof",
@@ -469,8 +611,17 @@ def packed_phrases() -> dict[str, int]:
 
 def packed_cjk() -> dict[str, int]:
     """Phrase in a script without spaces -> the same kind of integer."""
+    return _packed_texts(CJK)
+
+
+def packed_stems() -> dict[str, int]:
+    """Beginning of a word -> the same kind of integer."""
+    return _packed_texts(STEMS)
+
+
+def _packed_texts(lists: dict[str, str]) -> dict[str, int]:
     out: dict[str, int] = {}
-    for name, phrases in CJK.items():
-        for phrase in set(phrases.split()):
-            out[phrase] = out.get(phrase, 0) + (1 << NAMES.index(name) * FIELD_BITS)
+    for name, texts in lists.items():
+        for text in sorted(set(texts.split())):
+            out[text] = out.get(text, 0) + (1 << NAMES.index(name) * FIELD_BITS)
     return out

@@ -185,6 +185,13 @@ def arena(root: Path) -> list[Row]:
     ]  # fmt: skip
 
 
+def prompts(root: Path, source: str) -> Iterator[dict[str, Any]]:
+    """The lines of one set of `hard_prompts`, to look at: set, category, prompt."""
+    for line in _lines(root / "prompts" / "hard_prompts.jsonl.gz"):
+        if line["set"] == source:
+            yield line
+
+
 def own(path: Path = PROMPTS) -> list[Row]:
     """Our own prompts, every alternative written out; the line is the group."""
     rows, label, reason = [], "", ""

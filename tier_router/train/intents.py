@@ -4,7 +4,7 @@
 
 The whitening matrix is the inverse square root of how utterances of one intent differ (HWU64 and
 SNIPS, train).  The confidence is a logistic regression on made-up configurations of HWU64 intents:
-1 to 20 routes of 1 to 40 utterances, asked with their own texts, with those of other intents and
+1 to 60 routes of 1 to 40 utterances, asked with their own texts, with those of other intents and
 with benchmark questions.  CLINC150 and Banking77 are for the tables only.
 """
 
@@ -33,8 +33,14 @@ Sets = Mapping[str, Mapping[str, list[str]]]
 SHRINK = 0.3
 """What is added to each variance, in mean variances; 0.1 and 1 are within 0.3 points on HWU64."""
 CONFIGURATIONS = 400
-"""Made-up configurations: 50 texts each."""
-SETTINGS = ((1, 5), (2, 4), (3, 6), (5, 3), (5, 20), (10, 6), (10, 10), (20, 8), (20, 40), (4, 1))
+"""Made-up configurations of HWU64."""
+STRANGE = 10
+"""Benchmark questions that each configuration is asked, beside 25 texts of its own and 15 of other
+intents."""
+SETTINGS = (
+    (1, 5), (2, 4), (3, 6), (5, 3), (5, 20), (10, 6), (10, 10), (20, 8), (20, 40), (4, 1), (40, 10),
+    (60, 40), (60, 10),
+)  # fmt: skip
 
 
 def sets_of(rows: Sequence[Row], source: str, split: str) -> dict[str, list[str]]:
@@ -83,7 +89,7 @@ def examples(
         others = [name for name in sorted(test) if name not in names]
         outside = [(pick.choice(test[pick.choice(others)]), "") for _ in range(15)]
         asked = pick.sample(inside, min(25, len(inside))) + outside
-        asked += [(text, "") for text in pick.sample(strange, 10)]
+        asked += [(text, "") for text in pick.sample(strange, STRANGE)]
         for text, name in asked:
             words = intents.plain(text).split()[: intents.WORDS]
             if words:

@@ -173,7 +173,7 @@ def test_the_same_text_gets_the_same_answer(four: Intents) -> None:
 
 def test_confidence_rises_with_its_evidence() -> None:
     weights = intents.load().weights
-    far, near = [0.2, 0.2, 0.05, 0.2, 1.0, 0.04], [0.9, 0.8, 0.3, 1.0, 1.0, 0.9]
+    far, near = [0.2, 0.2, 0.2, 1.0, 0.04, 0.2], [0.9, 0.8, 1.0, 1.0, 0.9, 1.0]
     assert confidence_of(far, weights) < 0.2 < 0.9 < confidence_of(near, weights)
     assert confidence_of([1e9] * 6, weights) <= 1.0
     assert confidence_of([-1e9] * 6, weights) >= 0.0
@@ -196,6 +196,6 @@ def test_public_sets() -> None:
     found = [match(routes, row["text"]) for row in test]
     kept = [(m.name == row["intent"]) for m, row in zip(found, test, strict=True) if m.name]
     strange = [match(routes, row["text"]) for row in rows if row["split"] == "oos_test"][::2]
-    assert np.mean(kept) >= 0.93
-    assert len(kept) / len(test) >= 0.91
-    assert np.mean([m.name is None for m in strange]) >= 0.75
+    assert np.mean(kept) >= 0.94
+    assert len(kept) / len(test) >= 0.94
+    assert np.mean([m.name is None for m in strange]) >= 0.68
