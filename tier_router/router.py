@@ -111,6 +111,11 @@ class TierRouter:
         """What routing may know of a request; raises RequestError."""
         return view_of(body) if headers is None else view_of(body, headers)
 
+    @property
+    def waits(self) -> bool:
+        """Whether judging may have to wait for others; then `ahead` is worth its call."""
+        return self._config.classifier.engine != "native"
+
     async def ahead(self, view: View) -> None:
         """Returns when judging `view` need not wait: at once, but for a classifier that asks
         others; then at its deadline at the latest, and the event loop is free meanwhile."""

@@ -6,6 +6,7 @@ few bytes each; a web framework on a second port would be one more thing to depl
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import math
 import re
@@ -38,6 +39,7 @@ class App:
         self.up = up
         self.draining = False
         self._started = int(time.time())
+        self._waiting: set[asyncio.Task[None]] = set()
         self._paths: Mapping[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
             **dict.fromkeys(DOORS, (b"POST", self._relayed)),
             b"/v1/systemone": (b"POST", self._systemone),
@@ -53,10 +55,13 @@ class App:
         try:
             self._answerer(exchange.request)(exchange)
         except TierRouterError as error:
-            self.up.metrics.errored(error.code)
-            headers = error_headers(error)
-            headers.append((b"x-request-id", _id_of(exchange.request).encode()))
-            exchange.respond(error.status, headers, json_body(error.shape()))
+            self._refuse(exchange, error)
+
+    def _refuse(self, exchange: Exchange, error: TierRouterError) -> None:
+        self.up.metrics.errored(error.code)
+        headers = error_headers(error)
+        headers.append((b"x-request-id", _id_of(exchange.request).encode()))
+        exchange.respond(error.status, headers, json_body(error.shape()))
 
     def _answerer(self, request: Request) -> Callable[[Exchange], None]:
         path = request.path
@@ -97,7 +102,22 @@ class App:
             raise RequestError(f"the request must have `{wanted}`", param=wanted)
         view = self.up.router.view(fields, _plain(request))
         incoming = Incoming(_id_of(request), request.body, fields, view, arrived)
-        Relay(self.up, exchange, incoming).begin()
+        if self.up.router.waits:
+            task = asyncio.get_running_loop().create_task(self._relayed_later(exchange, incoming))
+            self._waiting.add(task)
+            task.add_done_callback(self._waiting.discard)
+        else:
+            Relay(self.up, exchange, incoming).begin()
+
+    async def _relayed_later(self, exchange: Exchange, incoming: Incoming) -> None:
+        """Relays when the classifier has asked whom it asks; other requests go on meanwhile."""
+        await self.up.router.ahead(incoming.view)
+        if exchange.closed:
+            return
+        try:
+            Relay(self.up, exchange, incoming).begin()
+        except TierRouterError as error:
+            self._refuse(exchange, error)
 
     # ---- the decision by itself
 

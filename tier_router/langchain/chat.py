@@ -151,6 +151,7 @@ class ChatTierRouter(BaseChatModel):
         **kwargs: Any,
     ) -> AIMessage:
         """As `invoke`."""
+        await self._ahead(input, kwargs)
         messages, config, kwargs = self._opened(input, config, kwargs)
         return await super().ainvoke(messages, config, stop=stop, **kwargs)
 
@@ -175,6 +176,7 @@ class ChatTierRouter(BaseChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[Any]:
         """As `stream`."""
+        await self._ahead(input, kwargs)
         messages, config, kwargs = self._opened(input, config, kwargs)
         async for chunk in super().astream(messages, config, stop=stop, **kwargs):
             yield chunk
@@ -191,6 +193,12 @@ class ChatTierRouter(BaseChatModel):
         }
         marked = merge_configs(ensure_config(config), marks)
         return messages, marked, {**kwargs, "tier_decided": decision}
+
+    async def _ahead(self, given: LanguageModelInput, kwargs: Mapping[str, Any]) -> None:
+        """Lets the event loop go on while the classifier asks others."""
+        if self._router.waits:
+            messages = self._convert_input(given).to_messages()
+            await self._router.ahead(self._view(messages, kwargs))
 
     def _view(self, messages: Sequence[BaseMessage], kwargs: Mapping[str, Any]) -> Any:
         return view_of_messages(self._router, messages, kwargs, kwargs.get("tier"))

@@ -80,6 +80,12 @@ class Brain:
         self.router.ledger.adopt(fleet_of(config, self._members.values()))
         return group
 
+    async def ahead(self, messages: Any, kwargs: Mapping[str, Any]) -> None:
+        """Lets the event loop go on while the classifier asks others, before the lock is taken."""
+        if self.router.waits and not asked.is_embedding(messages, kwargs):
+            body, headers = asked.body_of(messages, kwargs), asked.headers_of(kwargs)
+            await self.router.ahead(self.router.view(body, headers))
+
     def narrow(
         self,
         group: str,

@@ -64,7 +64,9 @@ class TierCallback(Events):
         """The deployments that may answer; never none where there are some."""
         kwargs = request_kwargs if request_kwargs is not None else {}
         try:
-            return self.brain.narrow(model, healthy_deployments, messages, kwargs)
+            brain = self.brain
+            await brain.ahead(messages, kwargs)
+            return brain.narrow(model, healthy_deployments, messages, kwargs)
         except Exception as error:  # noqa: BLE001  LiteLLM would fail the request
             self._complain(error)
             if self._brain is not None:
