@@ -41,6 +41,12 @@ _TEXT = frozenset({"text", "input_text", "output_text", "refusal"})
 _TOOL = frozenset({"tool_result", "function_call_output", "tool_use", "function_call"})
 _SYSTEM = frozenset({"system", "developer"})
 
+_ASKING = frozenset({
+    "tools", "functions", "response_format", "structured_outputs", "guided_json", "text",
+    "logprobs", "prompt_logprobs", "reasoning", "reasoning_effort", "thinking",
+    "chat_template_kwargs", "modalities",
+})  # fmt: skip
+
 # What chat front ends ask on their own behalf: a title, tags or follow-ups for a session that
 # they quote whole.
 _HOUSEKEEPING = re.compile(
@@ -162,7 +168,7 @@ class _Reader:
 
     def _message(self, message: Mapping[str, Any], where: str) -> None:
         self.tokens += MESSAGE_TOKENS
-        role, item = message.get("role"), message.get("type")
+        role, item = message.get("role"), _kind(message, where)
         if role is not None and not isinstance(role, str):
             raise RequestError("`role` must be a string", param=f"{where}.role")
         calls = message.get("tool_calls")
@@ -212,7 +218,7 @@ class _Reader:
                 continue
             if not isinstance(part, Mapping):
                 raise RequestError("a part must be an object", param=f"{where}[{index}]")
-            kind = part.get("type")
+            kind = _kind(part, f"{where}[{index}]")
             if kind in _TEXT or (kind is None and "text" in part):
                 texts.append(self._text(part, f"{where}[{index}]"))
             elif kind in _TOOL:
@@ -237,7 +243,7 @@ class _Reader:
         else:
             self.tokens += _size(part) // 4
 
-    def _media(self, kind: Any) -> int:
+    def _media(self, kind: str | None) -> int:
         if kind in _IMAGE:
             self.needs.add(Need.VISION)
             self.tokens += IMAGE_TOKENS
@@ -298,6 +304,13 @@ def _speaks(text: str) -> bool:
     return bool(text) and bool(turn_of(text).text)
 
 
+def _kind(part: Mapping[str, Any], where: str) -> str | None:
+    kind = part.get("type")
+    if kind is not None and not isinstance(kind, str):
+        raise RequestError("`type` must be a string", param=f"{where}.type")
+    return kind
+
+
 def _list(value: Any, where: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
         raise RequestError(f"`{where}` must be a list", param=where)
@@ -335,6 +348,8 @@ def _schema_tokens(body: Mapping[str, Any]) -> int:
 def _needs(body: Mapping[str, Any]) -> set[Need]:
     """What the parameters ask for; media are found in the messages."""
     needs: set[Need] = set()
+    if _ASKING.isdisjoint(body):  # as most requests
+        return needs
     if (body.get("tools") or body.get("functions")) and body.get("tool_choice") != "none":
         needs.add(Need.TOOLS)
     if _wants_json(body):

@@ -290,6 +290,8 @@ def test_the_body_is_never_changed() -> None:
         ({"messages": [user(5)]}, "messages[0].content"),
         ({"messages": [user([5])]}, "messages[0].content[0]"),
         ({"messages": [user([{"type": "text", "text": 5}])]}, "messages[0].content[0].text"),
+        ({"messages": [user("x") | {"type": []}]}, "messages[0].type"),
+        ({"messages": [user([{"type": {}}])]}, "messages[0].content[0].type"),
         ({"messages": [user("x")], "model": 5}, "model"),
         ({"messages": [user("x")], "stream": "yes"}, "stream"),
         ({"messages": [user("x")], "n": True}, "n"),
