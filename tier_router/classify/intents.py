@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,8 @@ from tier_router.classify.features import core
 from tier_router.classify.head import Head
 from tier_router.classify.text import words_of
 from tier_router.encoder import Array, Encoding, StaticEncoder
+
+Scores = npt.NDArray[np.floating[Any]]
 
 ARTEFACT = Path(__file__).parents[1] / "data" / "intents.npz"
 DEFAULT_THRESHOLD = 0.5
@@ -148,7 +151,7 @@ class Intents:
         if norm > 0.0:
             x = x / np.float32(norm)
         logits = self._head.logits(words, x) if self._head is not None else np.zeros(1, np.float32)
-        score = logits + np.float32(COSINES) * (self._means @ x)
+        score: Scores = logits + np.float32(COSINES) * (self._means @ x)
         if len(self._texts) <= EXHAUSTIVE:
             near = self._rows @ x
             score = score + np.float32(COSINES) * np.maximum.reduceat(near, self._starts)
@@ -168,7 +171,7 @@ class Intents:
         best, nearest, numbers = self.evidence(words, encoding)
         return best, confidence_of(numbers, self._model.weights), nearest
 
-    def _among_best(self, x: Array, score: Array) -> tuple[int, int, float]:
+    def _among_best(self, x: Array, score: Scores) -> tuple[int, int, float]:
         """(best of the most promising routes, its nearest utterance, that one's cosine)."""
         count = min(BEST, len(score))
         found = []
@@ -184,7 +187,7 @@ class Intents:
     def _covered(self, words: Iterable[str], best: int) -> tuple[float, float]:
         """(the share of the words that the route knows, how many there are); fillers weigh less."""
         known, total, hits = self._known[best], 0.0, 0.0
-        for word in set(words):
+        for word in dict.fromkeys(words):  # in order: a sum is the same to the last bit
             weight = FILLER if word in _FILLERS else 1.0
             total += weight
             if word in known:
