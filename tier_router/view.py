@@ -34,6 +34,10 @@ KEY_CHARS = 8_000
 MESSAGE_TOKENS = 4
 """Tokens that a chat template adds around each message (ChatML: start, role, newline, end)."""
 
+SAMPLE_CHARS = 4_096
+"""Of a longer text that is not ASCII about so many characters, evenly spread, tell how dense it
+is: a share of one half is then known within 1.6 points (two standard errors)."""
+
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _IMAGE = frozenset({"image_url", "input_image", "image", "video_url", "image_embeds"})
 _AUDIO = frozenset({"input_audio", "audio_url", "audio"})
@@ -105,8 +109,9 @@ def tokens_of(text: str) -> int:
     chars = len(text)
     if text.isascii():
         return (chars + 3) // 4
-    extra = len(text.encode("utf-8", "surrogatepass")) - chars
-    return int(chars * 0.25 + extra * 0.375) + 1
+    sample = text if chars <= SAMPLE_CHARS else text[:: chars // SAMPLE_CHARS]
+    extra = len(sample.encode("utf-8", "surrogatepass")) / len(sample) - 1
+    return int(chars * (0.25 + extra * 0.375)) + 1
 
 
 class _Reader:

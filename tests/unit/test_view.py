@@ -256,6 +256,12 @@ def test_tokens_grow_with_the_scripts_density() -> None:
     assert tokens_of("") == 0
 
 
+@pytest.mark.parametrize("text", ["证明 abc ", "é", "word слово ", "🙂 a"])
+def test_a_long_texts_tokens_are_estimated_from_a_sample(text: str) -> None:
+    short, long = tokens_of(text * 100), tokens_of(text * 100_000)
+    assert long == pytest.approx(1_000 * short, rel=0.05)
+
+
 def test_pins_and_headers_are_seen() -> None:
     view = view_of(chat(user("hi")), {"x-tier-router-tier": "heavy", "x-plan": "gold"})
     assert (view.model, view.header, view.headers["x-plan"]) == ("auto", "heavy", "gold")

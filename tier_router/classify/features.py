@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tier_router.classify import lexicon
 from tier_router.classify.text import words_of
@@ -166,8 +167,13 @@ def _bare(text: str) -> str:
 
 def _by_stems(words: list[str]) -> int:
     """The classes of words that no list has but whose beginning one has, packed."""
-    found = [_STEM.match(word) for word in words if word not in _PACKED]
-    return sum([_PACKED_STEMS[match[1]] for match in found if match])
+    return sum([_by_stem(word) for word in words if word not in _PACKED])
+
+
+@lru_cache(maxsize=16_384)
+def _by_stem(word: str) -> int:
+    found = _STEM.match(word)
+    return _PACKED_STEMS[found[1]] if found else 0
 
 
 def _is_foreign(classes: list[int], plain: bool) -> bool:
