@@ -29,12 +29,11 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 Array = npt.NDArray[np.float32]
 
 TABLE = Path(__file__).with_name("data") / "encoder.npz"
-WORDS = 32_768
-"""Words kept: 34 MB of float32 at 256 columns; English running text of a team stays below it."""
+WORDS = 16_384
+"""Words kept beside the vocabulary's own: 17 MB of float32 at 256 columns, taken as they come;
+names, compounds and typing errors of a team's English stay below it."""
 WORD_CHARS = 64
 """Longer words are cut: base64 and URLs, of which the head says enough."""
-FREQUENT = 8_000
-"""Words that are in the table from the start, so that early requests cost what later ones do."""
 NEW = -1
 """The place of a word that is not in the table."""
 HEAD, TAIL = 140, 60
@@ -75,30 +74,30 @@ class StaticEncoder:
         self.dim = int(rows.shape[1])
         self._ids = {token: index for index, token in enumerate(vocab)}
         self._unknown = self._ids["[UNK]"]
-        self._rows: Array = rows
         self._tokenizer = _tokenizer(self._ids)
+        self._plainly = {w: i for w, i in self._ids.items() if w.isascii() and w.isalnum()}
         self._cap = words
         self._lock = threading.Lock()
-        self._memory = self._empty()
-        self._start()
+        counts = [self._counts(word, [index]) for word, index in self._ids.items()]
+        self._memory = self._empty(rows, np.array(counts, np.float32))
+        self._base: Array = self._memory[1][: len(rows)]  # never written to again
 
-    def _start(self) -> None:
-        """Puts the first plain words of the vocabulary into the word table."""
-        plain = [word for word in self._ids if len(word) > 1 and word.isalpha()]
-        plain = plain[: min(FREQUENT, self._cap // 2)]
-        known, memory = self._memory
-        ranks = np.array([self._ids[word] for word in plain])
-        memory[: len(plain), : self.dim] = self._rows[ranks]
-        memory[: len(plain), self.dim :] = (1, 1, 0, 1, 0)
-        memory[: len(plain), -1] = ranks >= RARE
-        known.update(zip(plain, range(len(plain)), strict=True))
+    def _empty(self, rows: Array, counts: Array) -> tuple[dict[str, int], Array]:
+        """{word: row} of the vocabulary's own words, and all its rows with room for more.
 
-    def _empty(self) -> tuple[dict[str, int], Array]:
-        # columns: the vector, then (words, tokens, unknown, whole, rare)
-        return {}, np.zeros((self._cap, self.dim + 5), np.float32)
+        The columns are the vector, then (words, tokens, unknown, whole, rare)."""
+        memory = np.zeros((len(rows) + self._cap, self.dim + 5), np.float32)
+        memory[: len(rows), : self.dim] = rows
+        memory[: len(rows), self.dim :] = counts
+        return dict(self._plainly), memory
+
+    def _again(self) -> tuple[dict[str, int], Array]:
+        """An empty table; who still reads keeps the old one."""
+        return self._empty(self._base[:, : self.dim], self._base[:, self.dim :])
 
     def __repr__(self) -> str:
-        return f"<StaticEncoder {len(self._ids)} pieces x {self.dim}, {len(self._memory[0])} words>"
+        learned = len(self._memory[0]) - len(self._plainly)
+        return f"<StaticEncoder {len(self._ids)} pieces x {self.dim}, {learned} words>"
 
     def encode(self, text: str) -> Encoding:
         """The encoding of `text`, whatever it holds."""
@@ -153,10 +152,13 @@ class StaticEncoder:
                 for word, row in zip(words, rows, strict=True):
                     if len(word) > WORD_CHARS or word in known:
                         continue
-                    if len(known) >= self._cap:  # start over; who still reads keeps the old one
-                        self._memory = known, memory = self._empty()
-                    memory[len(known)] = row
-                    known[word] = len(known)  # last: a reader finds complete rows only
+                    learned = len(known) - len(self._plainly)
+                    if learned >= self._cap:
+                        self._memory = known, memory = self._again()
+                        learned = 0
+                    place = len(self._base) + learned
+                    memory[place] = row
+                    known[word] = place  # last: a reader finds complete rows only
             finally:
                 self._lock.release()
         return rows
@@ -167,10 +169,9 @@ class StaticEncoder:
         clean = [w if w.isascii() else w.encode("utf-8", "replace").decode() for w in cut]
         out = np.zeros((len(words), self.dim + 5), np.float32)
         for row, word, ids in zip(out, clean, self._pieces(clean), strict=True):
-            if len(ids) == 1:
-                row[: self.dim] = self._rows[ids[0]]
-            elif ids:
-                np.add.reduce(self._rows.take(ids, axis=0), axis=0, out=row[: self.dim])
+            if ids:
+                pieces = self._base.take(ids, axis=0)[:, : self.dim]
+                np.add.reduce(pieces, axis=0, out=row[: self.dim])
             row[self.dim :] = self._counts(word, ids)
         return out
 
