@@ -81,7 +81,7 @@ def route(*messages: dict[str, Any], **more: Any) -> tuple[str, list[str]]:
           "content": LOG[:5_000]}])], "light", "tool_turn"),
         # pasted material
         ([user(f"{LOG}\n\nwhy?")], "heavy", None),
-        ([user(f"rename the function in this code to run_all\n\n{CODE}")], "light", "easy"),
+        ([user(f"rename this function to total\n\n{CODE}")], "light", "easy"),
         ([user(f"translate the word 'house' into German\n\n{CODE}")], "light", "easy"),
         # what a client asks on its own behalf
         ([user(f"Generate a short 3-5 word title for this conversation:\n\nUSER: {HARD * 20}")],
