@@ -18,6 +18,7 @@ from tier_router.errors import RequestError
 from tier_router.explain import record, sentence, signals
 from tier_router.request import View
 from tier_router.router import TierRouter
+from tier_router_proxy.body import read
 
 
 def run(path: Path, given: str | None, as_json: bool) -> None:
@@ -50,13 +51,7 @@ def _read(raw: bytes) -> Mapping[str, Any]:
     text = raw.decode("utf-8", "replace")
     if not text.lstrip().startswith("{"):
         return chat(text.strip())
-    try:
-        body = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
-        raise RequestError(f"the body is not JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise RequestError("the body must be a JSON object")
-    return body
+    return read(raw)
 
 
 def _show(view: View, decision: Decision, found: list[tuple[str, str]]) -> None:
