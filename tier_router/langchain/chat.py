@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -34,6 +35,7 @@ from tier_router.langchain.attempt import Attempt
 from tier_router.langchain.body import view_of_messages
 from tier_router.langchain.vllm import ChatVllm, chat_vllm
 from tier_router.ledger import Outcome
+from tier_router.request import View
 from tier_router.router import TierRouter
 
 KEY = "tier_router"
@@ -43,6 +45,14 @@ OWN = ("tier", "tier_decided", "model")
 """Call options that are ours, and go no further."""
 
 Method = Literal["json_schema", "function_calling", "json_mode"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A call as it was looked at before its run: what routing knows of it, and what that gave."""
+
+    view: View
+    decision: Decision
 
 
 class ChatTierRouter(BaseChatModel):
@@ -186,13 +196,14 @@ class ChatTierRouter(BaseChatModel):
     ) -> tuple[list[BaseMessage], RunnableConfig, dict[str, Any]]:
         """Messages, and a run that is marked with the tier that will answer."""
         messages = self._convert_input(given).to_messages()
-        decision = self._router.decide(self._view(messages, kwargs))
+        view = self._view(messages, kwargs)
+        decision = self._router.decide(view)
         marks: RunnableConfig = {
             "tags": [f"tier:{decision.tier}"],
             "metadata": {"tier": decision.tier},
         }
         marked = merge_configs(ensure_config(config), marks)
-        return messages, marked, {**kwargs, "tier_decided": decision}
+        return messages, marked, {**kwargs, "tier_decided": _Opened(view, decision)}
 
     async def _ahead(self, given: LanguageModelInput, kwargs: Mapping[str, Any]) -> None:
         """Lets the event loop go on while the classifier asks others."""
@@ -200,7 +211,7 @@ class ChatTierRouter(BaseChatModel):
             messages = self._convert_input(given).to_messages()
             await self._router.ahead(self._view(messages, kwargs))
 
-    def _view(self, messages: Sequence[BaseMessage], kwargs: Mapping[str, Any]) -> Any:
+    def _view(self, messages: Sequence[BaseMessage], kwargs: Mapping[str, Any]) -> View:
         return view_of_messages(self._router, messages, kwargs, kwargs.get("tier"))
 
     # ---- what LangChain calls inside the run
@@ -320,7 +331,8 @@ class ChatTierRouter(BaseChatModel):
             attempt.closed(outcome)
 
     def _attempt(self, messages: Sequence[BaseMessage], kwargs: dict[str, Any]) -> Attempt:
-        view = self._view(messages, kwargs)
+        opened = kwargs.get("tier_decided")
+        view = opened.view if isinstance(opened, _Opened) else self._view(messages, kwargs)
         for name in OWN:
             kwargs.pop(name, None)
         return Attempt(self._router, self._models, view)
@@ -399,11 +411,11 @@ class ChatTierRouter(BaseChatModel):
     # ---- what traces and caches see
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        decision = kwargs.get("tier_decided")
-        ours = OWN if isinstance(decision, Decision) else OWN[:2]
+        opened = kwargs.get("tier_decided")
+        ours = OWN if isinstance(opened, _Opened) else OWN[:2]
         kwargs = {name: value for name, value in kwargs.items() if name not in ours}
-        if isinstance(decision, Decision):
-            model = self._models[decision.replica]
+        if isinstance(opened, _Opened):
+            model = self._models[opened.decision.replica]
         else:
             model = next(reversed(self._models.values()))
         params = model._get_ls_params(stop=stop or self.stop, **kwargs)
@@ -416,17 +428,18 @@ class ChatTierRouter(BaseChatModel):
     def _get_invocation_params(
         self, stop: list[str] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        decision = kwargs.pop("tier_decided", None)
-        if isinstance(decision, Decision):
-            kwargs["tier"] = decision.tier
-        return super()._get_invocation_params(stop=stop, **kwargs)
+        return super()._get_invocation_params(stop=stop, **_told(kwargs))
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
         """What an answer is cached under: the tier that gave it, and not how loaded it was."""
-        decision = kwargs.pop("tier_decided", None)
-        if isinstance(decision, Decision):
-            kwargs["tier"] = decision.tier
-        return super()._get_llm_string(stop=stop, **kwargs)
+        return super()._get_llm_string(stop=stop, **_told(kwargs))
+
+
+def _told(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The call options as traces and caches see them: with the tier, without the load."""
+    shown = {name: value for name, value in kwargs.items() if name != "tier_decided"}
+    opened = kwargs.get("tier_decided")
+    return shown | {"tier": opened.decision.tier} if isinstance(opened, _Opened) else shown
 
 
 def _config_of(tiers: Mapping[str, Any]) -> Config:
