@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tier_router.config import Config, Limits
-from tier_router.pressure import DOWN, FULL, pressure
+from tier_router.pressure import DOWN, FULL, Reading, pressure
 
 LIFETIME = 3_600.0
 """Seconds after which a lease that nobody closed counts no more."""
@@ -58,6 +59,9 @@ class Lease:
         return None if self.first_at is None else self.first_at - self.opened_at
 
 
+_UNSAID = (0.0, -math.inf)
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What one process tells the others: requests and tokens in flight by replica, and for how
@@ -69,10 +73,12 @@ class Report:
 
 
 class _Account:
-    """What is known of one replica; `peer_*` is what other processes said of it."""
+    """What is known of one replica; `peer_*` is what other processes said of it, `said_*` what it
+    said itself: (value, believed until)."""
 
     __slots__ = ("busy_until", "down_until", "failures", "limits", "peer_requests", "peer_rest",
-                 "peer_tokens", "probe", "requests", "tokens", "weight")  # fmt: skip
+                 "peer_tokens", "probe", "requests", "said_foreign", "said_kv", "said_waiting",
+                 "tokens", "weight")  # fmt: skip
 
     def __init__(self, limits: Limits, weight: float) -> None:
         self.limits, self.weight = limits, weight
@@ -83,15 +89,38 @@ class _Account:
         self.busy_until: float | None = None
         self.probe: Lease | None = None
         self.peer_requests, self.peer_tokens, self.peer_rest = 0, 0.0, 0.0
+        self.said_foreign = self.said_waiting = self.said_kv = _UNSAID
 
     def pressure(self, now: float) -> float:
         if self.down_until is not None and (now < self.down_until or self.probe is not None):
             return DOWN
         if now < self.peer_rest:
             return DOWN
-        requests, tokens = self.requests + self.peer_requests, self.tokens + self.peer_tokens
-        own = pressure(requests, tokens, self.limits, self.weight)
+        reading = Reading(
+            self._believed(self.said_foreign, now),
+            self._believed(self.said_waiting, now),
+            self._believed(self.said_kv, now),
+        )
+        requests = self.requests + max(self.peer_requests, reading.requests or 0.0)
+        tokens = self.tokens + self.peer_tokens
+        own = pressure(requests, tokens, self.limits, self.weight, reading)
         return max(own, FULL) if self.busy_until is not None and now < self.busy_until else own
+
+    def changes_at(self, now: float) -> float:
+        """When the pressure may next change although nobody says anything; infinity for never."""
+        ends = (
+            self.down_until or 0.0,
+            self.busy_until or 0.0,
+            self.peer_rest,
+            self.said_foreign[1],
+            self.said_waiting[1],
+            self.said_kv[1],
+        )
+        return min((end for end in ends if end > now), default=math.inf)
+
+    @staticmethod
+    def _believed(said: tuple[float, float], now: float) -> float | None:
+        return said[0] if now < said[1] else None
 
 
 class Ledger:
@@ -104,7 +133,7 @@ class Ledger:
     def __init__(self, config: Config) -> None:
         self._accounts: dict[str, _Account] = {}
         self._pressures: dict[str, float] = {}
-        self._resting: set[str] = set()
+        self._stale_at = -math.inf  # from when on the table has to be made anew
         self._expiries: list[tuple[float, int, Lease]] = []
         self._serial = 0
         self.adopt(config)
@@ -119,9 +148,8 @@ class Ledger:
                 account.limits, account.weight = tier.limits, replica.weight
                 accounts[name] = account
         self._accounts = accounts
-        self._resting &= accounts.keys()
-        self._pressures = {name: account.pressure(0.0) for name, account in accounts.items()}
-        self._resting |= {n for n, a in accounts.items() if a.down_until or a.busy_until}
+        self._pressures = dict.fromkeys(accounts, 0.0)
+        self._stale_at = -math.inf
 
     def opened(self, replica: str, tokens: float, now: float, lifetime: float = LIFETIME) -> Lease:
         """The lease of a request that is sent to `replica` with `tokens` of prompt and answer."""
@@ -164,13 +192,10 @@ class Ledger:
             account.failures += 1
             rest = min(FIRST_BREAK * 2 ** (account.failures - 1), LONGEST_BREAK)
             account.down_until = now + rest
-            self._resting.add(lease.replica)
         elif outcome is Outcome.DRAINING:
             account.down_until = now + DRAIN_BREAK
-            self._resting.add(lease.replica)
         elif outcome is Outcome.BUSY:
             account.busy_until = now + (retry_after or BUSY_BREAK)
-            self._resting.add(lease.replica)
         if account.probe is lease:
             account.probe = None
         self._refresh(lease.replica, account, now)
@@ -180,17 +205,10 @@ class Ledger:
         while self._expiries and (self._expiries[0][0] <= now or not self._expiries[0][2].open):
             lease = heapq.heappop(self._expiries)[2]
             self.closed(lease, Outcome.ABANDONED, now)
-        for name in tuple(self._resting):
-            account = self._accounts[name]
-            self._pressures[name] = account.pressure(now)
-            if account.busy_until is not None and now >= account.busy_until:
-                account.busy_until = None
-            if (
-                account.down_until is None
-                and account.busy_until is None
-                and (now >= account.peer_rest)
-            ):
-                self._resting.discard(name)
+        if now >= self._stale_at:
+            self._stale_at = math.inf
+            for name, account in self._accounts.items():
+                self._refresh(name, account, now)
         return self._pressures
 
     def report(self, now: float) -> Report:
@@ -213,9 +231,25 @@ class Ledger:
             account.peer_tokens = sum(each.tokens.get(name, 0.0) for each in reports)
             rest = max((each.resting.get(name, 0.0) for each in reports), default=0.0)
             account.peer_rest = now + rest if rest > 0 else 0.0
-            if rest > 0:
-                self._resting.add(name)
             self._refresh(name, account, now)
+
+    def read(self, replica: str, reading: Reading, now: float, lasts: float) -> None:
+        """Takes over what `replica` says of itself, to be believed for `lasts` seconds.
+
+        Of the requests that it has open, those that are not this process's own are counted: its
+        own are known better here.
+        """
+        account = self._accounts.get(replica)
+        if account is None:
+            return
+        until = now + lasts
+        if reading.requests is not None:
+            account.said_foreign = (max(0.0, reading.requests - account.requests), until)
+        if reading.waiting is not None:
+            account.said_waiting = (reading.waiting, until)
+        if reading.kv is not None:
+            account.said_kv = (reading.kv, until)
+        self._refresh(replica, account, now)
 
     def in_flight(self, replica: str) -> int:
         """Requests that are open on `replica`."""
@@ -231,6 +265,7 @@ class Ledger:
 
     def _refresh(self, replica: str, account: _Account, now: float) -> None:
         self._pressures[replica] = account.pressure(now)
+        self._stale_at = min(self._stale_at, account.changes_at(now))
 
     def __repr__(self) -> str:
         parts = (f"{name}: {a.requests} open" for name, a in self._accounts.items())

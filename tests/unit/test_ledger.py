@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tier_router.config import parse
-from tier_router.ledger import FIRST_BREAK, LIFETIME, LONGEST_BREAK, Ledger, Outcome
-from tier_router.pressure import DOWN, FULL
+from tier_router.ledger import FIRST_BREAK, LIFETIME, LONGEST_BREAK, Ledger, Outcome, Report
+from tier_router.pressure import DOWN, FULL, Reading
 
 TEXT = """
 tiers:
@@ -173,3 +173,35 @@ def test_counts_are_what_is_open_whatever_happens(
         book.closed(lease, Outcome.DONE, now)
     later = book.pressures(now + LIFETIME)
     assert all(later[name] == 0.0 for name in ("light-0", "light-1")), "all recover"
+
+
+def test_what_a_replica_says_counts_until_it_is_stale() -> None:
+    book = ledger()
+    book.read("light-0", Reading(waiting=8, kv=0.45), 0, lasts=2)
+    assert book.pressures(1)["light-0"] == 0.5
+    book.read("light-0", Reading(kv=0.9), 1, lasts=5)
+    assert book.pressures(1.5)["light-0"] == FULL
+    assert book.pressures(2.5)["light-0"] == FULL
+    assert book.pressures(6)["light-0"] == 0.0
+    book.read("nobody", Reading(kv=1.0), 1, lasts=5)
+
+
+def test_a_missing_reading_is_not_a_zero() -> None:
+    book = ledger()
+    book.read("light-0", Reading(waiting=16), 0, lasts=2)
+    book.read("light-0", Reading(kv=0.1), 0, lasts=2)
+    assert book.pressures(1)["light-0"] == FULL
+
+
+def test_of_the_requests_a_replica_has_open_only_those_of_others_are_added() -> None:
+    book = ledger()
+    mine = book.opened("light-0", 1, 0)
+    book.read("light-0", Reading(requests=3), 0, lasts=2)
+    assert book.pressures(0)["light-0"] == 0.75
+    book.opened("light-0", 1, 0)
+    assert book.pressures(0)["light-0"] == 1.0
+    book.closed(mine, Outcome.DONE, 0)
+    assert book.pressures(0)["light-0"] == 0.75
+    book.heard([Report({"light-0": 1}, {}, {})], 0)  # peers are among what the replica counted
+    assert book.pressures(0)["light-0"] == 0.75
+    assert book.pressures(2)["light-0"] == 0.5

@@ -95,6 +95,10 @@ class Limits(_Model):
     """Requests in flight (vLLM's `--max-num-seqs` or what you measured to be too many)."""
     tokens: Positive = 200_000
     """Prompt and expected output tokens in flight."""
+    waiting: Positive = 16
+    """Requests queued inside vLLM, by whomever; read from its `/metrics` and answers."""
+    kv: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Share of the KV cache in use."""
 
 
 class Cost(_Model):
