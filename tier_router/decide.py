@@ -1,6 +1,6 @@
 """Which tier and which replica, and why.  A pure function: no I/O, no clock, no randomness.
 
-    pin -> want -> conversation -> load price -> guards -> spill -> replica
+    pin -> want -> conversation -> load price -> guards -> spill -> shed -> replica
 
 Every step leaves a reason.  Guards and spills only move a request up, unless nothing above is able
 or up.
@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
+from types import MappingProxyType
 
 from tier_router.classify import Verdict
 from tier_router.config import Config, Replica, Rule, Tier
 from tier_router.config.model import AUTO
-from tier_router.errors import NoReplica, NotCapable, PromptTooLong, UnknownTier
+from tier_router.errors import NoReplica, NotCapable, Overloaded, PromptTooLong, UnknownTier
 from tier_router.pressure import DOWN, FULL
 from tier_router.request import Kind, Need, View
 
@@ -40,6 +41,8 @@ estimate may be that much too high, and vLLM counts exactly."""
 EXPECTED_OUTPUT = 256
 """Tokens of an answer whose limit the client did not set (the median of Azure's 2023 conversation
 trace is 129, its mean 211)."""
+
+_NO_SCALES: Mapping[str, float] = MappingProxyType({})
 
 SOFT = frozenset({Need.REASONING, Need.LOGPROBS})
 """Needs that are dropped where no tier has them: vLLM answers without."""
@@ -88,7 +91,7 @@ class Decision:
     `difficulty` is the one that decided, else the turn's own; None where nothing could be judged.
     `threshold` is set where a difficulty decided; `confidence` is that of `intent`; `pressures` is
     the least pressure of each tier's replicas; `alternatives` are the other tiers that could have
-    answered.
+    answered.  `priority` is what vLLM's queue should be told, 0 being nothing.
     """
 
     tier: str
@@ -104,6 +107,7 @@ class Decision:
     nearest: str | None = None
     pressures: Mapping[str, float] = field(default_factory=dict)
     alternatives: tuple[str, ...] = ()
+    priority: int = 0
 
     def __repr__(self) -> str:
         return f"<Decision {self.tier}/{self.replica} because={','.join(self.reasons)}>"
@@ -118,6 +122,8 @@ class _Want:
     level: float | None = None
     """The difficulty that decided; None where something else did."""
     pinned: bool = False
+    urgency: int = 0
+    """1 for what is easy, -1 for what can wait, 0 else; load and guards do not change it."""
 
 
 def decide(
@@ -127,22 +133,29 @@ def decide(
     thresholds: Sequence[float],
     pressures: Mapping[str, float],
     exclude: Collection[str] = (),
+    scales: Mapping[str, float] = _NO_SCALES,
 ) -> Decision:
     """The decision for `view`.
 
-    `thresholds[i]` is the difficulty from which tier i is not enough; `pressures` is by replica
-    name (a missing one is idle); `exclude` holds replicas that this request has failed on.
-    Raises UnknownTier, NotCapable, PromptTooLong or NoReplica.
+    `thresholds[i]` is the difficulty from which tier i is not enough (a ladder of one tier has one
+    too: it tells easy from hard); `pressures` is by replica name (a missing one is idle);
+    `exclude` holds replicas that this request has failed on; `scales` are by tier the real prompt
+    tokens for each estimated one.
+    Raises UnknownTier, NotCapable, PromptTooLong, NoReplica or Overloaded.
     """
     tiers = config.tiers
     loads = [_tier_pressure(tier, pressures, exclude) for tier in tiers]
     want = _pin(view, config) or _rule(view, config)
     if want is None:
         want = _wanted(view, judged, config, thresholds)
+        want.place = min(want.place, len(tiers) - 1)
+        want.urgency = want.urgency or _urgency(want, thresholds)
         _price_load(want, view, config.load.price, thresholds, loads)
-    able = _able(view, config, want)
-    _guard(want, view, tiers, able)
+    able = _able(view, config, want, scales)
+    _guard(want, view, tiers, able, scales)
     _spill(want, able, loads, tiers)
+    priority = _priority(want, view, config.load.stamp)
+    _shed(want, able, loads, tiers, config.load.shed, priority)
     tier = tiers[want.place]
     replica = _replica(tier, view.key, pressures, exclude)
     if exclude:
@@ -163,6 +176,7 @@ def decide(
         nearest=verdict.nearest,
         pressures={tier.name: load for tier, load in zip(tiers, loads, strict=True)},
         alternatives=tuple(tiers[place].name for place in able if place != want.place),
+        priority=priority,
     )
 
 
@@ -209,7 +223,7 @@ def _wanted(view: View, judged: Judged, config: Config, thresholds: Sequence[flo
     """The smallest tier that covers what was asked, and the conversation it belongs to."""
     verdict = judged.now
     if view.kind is Kind.HOUSEKEEPING:
-        return _Want(0, [Reason.HOUSEKEEPING])
+        return _Want(0, [Reason.HOUSEKEEPING], urgency=-1)
     if view.kind is not Kind.NONE and not view.turn.text and view.turn.media:
         return _Want(0, [Reason.MEDIA])
     reasons = [Reason.TOOL_TURN] if view.kind is Kind.TOOL else []
@@ -265,6 +279,13 @@ def _intent_place(verdict: Verdict, config: Config) -> int | None:
     return None if intent is None or intent.tier is None else config.ladder[intent.tier]
 
 
+def _urgency(want: _Want, thresholds: Sequence[float]) -> int:
+    """1 where the lightest tier is enough."""
+    if want.level is not None and thresholds:
+        return int(want.level < thresholds[0])
+    return int(want.reasons[-1] is Reason.INTENT and not want.place)
+
+
 def _place(level: float, thresholds: Sequence[float]) -> int:
     """The smallest tier whose threshold lies above `level`."""
     return sum(level >= threshold for threshold in thresholds)
@@ -286,7 +307,7 @@ def _price_load(
         return
     moved = [
         _shifted(threshold, price * (_bounded(loads[step + 1]) - _bounded(loads[step])))
-        for step, threshold in enumerate(thresholds)
+        for step, threshold in enumerate(thresholds[: len(loads) - 1])
     ]
     place = _place(want.level, sorted(moved))
     if place != want.place:
@@ -308,12 +329,12 @@ def _shifted(threshold: float, log_odds: float) -> float:
 # ---- guards
 
 
-def _able(view: View, config: Config, want: _Want) -> list[int]:
+def _able(view: View, config: Config, want: _Want, scales: Mapping[str, float]) -> list[int]:
     """The places of the tiers that can answer; raises where there are none."""
     tiers = config.tiers
     if want.pinned:
         tier = tiers[want.place]
-        if _over(view, tier) > SLACK:
+        if _over(view, tier, scales) > SLACK:
             raise _too_long(view, [tier])
         return [want.place]
     needs = view.needs
@@ -325,16 +346,17 @@ def _able(view: View, config: Config, want: _Want) -> list[int]:
             " and ".join(sorted(needs)) + " together"
         )
         raise NotCapable(f"no tier can do: {lacking} (see `can` of the tiers)")
-    fitting = [place for place in capable if _over(view, tiers[place]) <= 1]
+    over = {place: _over(view, tiers[place], scales) for place in capable}
+    fitting = [place for place in capable if over[place] <= 1]
     if fitting:
         return fitting
-    widest = min(capable, key=lambda place: (_over(view, tiers[place]), place))
-    if _over(view, tiers[widest]) > SLACK:
+    widest = min(capable, key=over.__getitem__)
+    if over[widest] > SLACK:
         raise _too_long(view, [tiers[place] for place in capable])
     return [widest]
 
 
-def _over(view: View, tier: Tier) -> float:
+def _over(view: View, tier: Tier, scales: Mapping[str, float]) -> float:
     """Prompt and wanted answer, over the tier's context.
 
     vLLM clamps an answer that does not fit; a limit the client set is wanted in full only where
@@ -343,7 +365,7 @@ def _over(view: View, tier: Tier) -> float:
     if tier.context is None:
         return 0.0
     wanted = min(view.max_tokens or EXPECTED_OUTPUT, tier.context // 2)
-    return (view.tokens + wanted) / tier.context
+    return (view.tokens * scales.get(tier.name, 1.0) + wanted) / tier.context
 
 
 def _too_long(view: View, tiers: Sequence[Tier]) -> PromptTooLong:
@@ -355,12 +377,18 @@ def _too_long(view: View, tiers: Sequence[Tier]) -> PromptTooLong:
     )
 
 
-def _guard(want: _Want, view: View, tiers: Sequence[Tier], able: Sequence[int]) -> None:
+def _guard(
+    want: _Want,
+    view: View,
+    tiers: Sequence[Tier],
+    able: Sequence[int],
+    scales: Mapping[str, float],
+) -> None:
     """Moves to the nearest able tier: above, or where none is, the highest below."""
     if want.place in able:
         return
     tier = tiers[want.place]
-    if _over(view, tier) > 1:
+    if _over(view, tier, scales) > 1:
         want.reasons.append(Reason.NEEDS_CONTEXT)
     want.reasons += [
         Reason(f"needs_{need}")
@@ -401,6 +429,43 @@ def _spill(want: _Want, able: Sequence[int], loads: Sequence[float], tiers: Sequ
         raise NoReplica(f"no replica is up ({names})")
     want.place = next((place for place in up if loads[place] < FULL), up[0])
     want.reasons.append(Reason.TIER_DOWN)
+
+
+# ---- priority and shedding
+
+
+def _priority(want: _Want, view: View, stamp: int) -> int:
+    """The client's own priority, else `stamp` for what is easy."""
+    return view.priority if view.priority is not None else stamp * want.urgency
+
+
+def _shed(
+    want: _Want,
+    able: Sequence[int],
+    loads: Sequence[float],
+    tiers: Sequence[Tier],
+    limit: float | None,
+    priority: int,
+) -> None:
+    """Refuses what no able tier has room for, the lowest priority first; a neighbour above that
+    has some takes it."""
+    if limit is None:
+        return
+    limit *= 2.0 if priority < 0 else 0.5 if priority > 0 else 1.0
+    if loads[want.place] < limit:
+        return
+    free = next((place for place in able if place > want.place and loads[place] < limit), None)
+    if free is not None:
+        want.place = free
+        want.reasons.append(Reason.SPILLED)
+        return
+    tier, load = tiers[want.place].name, loads[want.place]
+    if load < DOWN:
+        raise Overloaded(
+            f"tier `{tier}` is at {load:.1f} times its limit, refused from {limit:.1f} on",
+            tier=tier,
+            excess=1 - limit / load,
+        )
 
 
 # ---- replica

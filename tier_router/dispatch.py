@@ -6,6 +6,7 @@ here does I/O: a door sends, listens, and tells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,12 +15,19 @@ import msgspec
 from tier_router.decide import Decision
 from tier_router.errors import NoReplica, TierRouterError, UpstreamError, UpstreamTimeout
 from tier_router.ledger import Lease, Ledger, Outcome
+from tier_router.pace import Usage
 
 DRAINING_TEXT = b"cannot schedule new futures"
 """What vLLM answers (500) while it shuts down and /health still says 200."""
 
 DEAD_TEXT = b"EngineCore"
 """What vLLM answers (500) when its engine has died."""
+
+RETRY_SECONDS = 10.0
+"""Over how long a retry budget looks back, as Finagle's does."""
+
+FREE_RETRIES = 100.0
+"""Retries within `RETRY_SECONDS` that are allowed whatever the traffic: Finagle's 10 a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +38,16 @@ class Failure:
     message: str
     retry_after: float | None = None
     timeout: bool = False
+    wrong_model: bool = False
+    """The replica serves another model than its tier's: a fault of the configuration."""
 
 
 def failure_of_answer(status: int, body: bytes, retry_after: str | None = None) -> Failure | None:
     """The failure that an answer's status and body are, or None where the client gets it.
 
     502, 503 and 504 are the replica's or its balancer's, 429 means try elsewhere, 500 is told
-    apart by vLLM's own words.  Other 4xx and 5xx are the request's own and are relayed.
+    apart by vLLM's own words, and a 404 for the model, which the router has set, says that the
+    replica serves another one.  Other 4xx and 5xx are the request's own and are relayed.
     """
     text = f"{status} {_message(body)}".strip()
     if status in (429, 503):
@@ -47,6 +58,8 @@ def failure_of_answer(status: int, body: bytes, retry_after: str | None = None) 
         return Failure(Outcome.DRAINING, text)
     if status == 500 and DEAD_TEXT in body:
         return Failure(Outcome.FAILED, text)
+    if status == 404 and _lacks_model(body):
+        return Failure(Outcome.FAILED, text, wrong_model=True)
     return None
 
 
@@ -58,8 +71,41 @@ def failure_of_event(data: bytes) -> Failure | None:
     return Failure(outcome, f"error in the stream: {_message(data)}")
 
 
+class RetryBudget:
+    """How many attempts after a failure all requests together may make: a share of the traffic.
+
+    Requests and retries are counted with a memory that fades over `RETRY_SECONDS`, so that a fleet
+    in trouble does not get a multiple of its load on top.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._requests = self._retries = 0.0
+        self._at = 0.0
+
+    def request(self, now: float) -> None:
+        """Counts a request."""
+        self._fade(now)
+        self._requests += 1
+
+    def take(self, now: float) -> bool:
+        """Whether one more retry is allowed; counts it."""
+        self._fade(now)
+        if self._retries + 1 > FREE_RETRIES + self.share * self._requests:
+            return False
+        self._retries += 1
+        return True
+
+    def _fade(self, now: float) -> None:
+        left = math.exp(min(0.0, self._at - now) / RETRY_SECONDS)
+        self._requests, self._retries, self._at = self._requests * left, self._retries * left, now
+
+
 class Dispatch:
-    """The attempts of one request.  `begin`, then `failed` until it raises, or `closed`."""
+    """The attempts of one request.  `begin`, then `failed` until it raises, or `closed`.
+
+    `learn` is told of each answer that ended well.
+    """
 
     def __init__(
         self,
@@ -67,9 +113,12 @@ class Dispatch:
         ledger: Ledger,
         tokens: float,
         attempts: int,
+        budget: RetryBudget,
+        learn: Callable[[Decision, Lease, Usage | None, float], None],
     ) -> None:
         self._choose, self._ledger = choose, ledger
         self._tokens, self._left = tokens, attempts
+        self._budget, self._learn = budget, learn
         self._failed: dict[str, Failure] = {}
         self._lease: Lease | None = None
         self.decision: Decision | None = None
@@ -86,11 +135,8 @@ class Dispatch:
 
     def begin(self, now: float) -> Decision:
         """The decision to carry out; opens its lease.  Raises what `decide` raises."""
-        self._left -= 1
-        decision = self._choose(frozenset(self._failed))
-        self._lease = self._ledger.opened(decision.replica, self._tokens, now)
-        self.decision = decision
-        return decision
+        self._budget.request(now)
+        return self._attempt(now)
 
     def failed(self, failure: Failure, now: float) -> Decision:
         """The next decision after a failure before the answer began.
@@ -100,10 +146,10 @@ class Dispatch:
         self.closed(failure.outcome, now, failure.retry_after)
         if self.decision is not None:
             self._failed[self.decision.replica] = failure
-        if self._left <= 0:
+        if self._left <= 0 or not self._budget.take(now):
             raise self._verdict()
         try:
-            return self.begin(now)
+            return self._attempt(now)
         except TierRouterError:
             raise self._verdict() from None
 
@@ -112,10 +158,27 @@ class Dispatch:
         if self._lease is not None:
             self._ledger.first_token(self._lease, now)
 
-    def closed(self, outcome: Outcome, now: float, retry_after: float | None = None) -> None:
-        """Ends the stay on the present replica."""
-        if self._lease is not None:
-            self._ledger.closed(self._lease, outcome, now, retry_after)
+    def closed(
+        self,
+        outcome: Outcome,
+        now: float,
+        retry_after: float | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        """Ends the stay on the present replica; `usage` is what the answer said of itself."""
+        lease = self._lease
+        if lease is None or not lease.open:
+            return
+        self._ledger.closed(lease, outcome, now, retry_after)
+        if outcome is Outcome.DONE and self.decision is not None:
+            self._learn(self.decision, lease, usage, now)
+
+    def _attempt(self, now: float) -> Decision:
+        self._left -= 1
+        decision = self._choose(frozenset(self._failed))
+        self._lease = self._ledger.opened(decision.replica, self._tokens, now)
+        self.decision = decision
+        return decision
 
     def _verdict(self) -> TierRouterError:
         """All failures in one error: the client learns which replica said what."""
@@ -128,6 +191,18 @@ class Dispatch:
         if failures[-1].timeout:
             return UpstreamTimeout(message, replica=next(reversed(self._failed)))
         return UpstreamError(message, replica=next(reversed(self._failed)))
+
+
+def _lacks_model(body: bytes) -> bool:
+    """Whether a 404 is for the model, not for the path."""
+    try:
+        decoded = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return False
+    error = decoded.get("error") if isinstance(decoded, dict) else None
+    return isinstance(error, dict) and (
+        error.get("param") == "model" or error.get("code") == "model_not_found"
+    )
 
 
 def _message(body: bytes) -> str:

@@ -9,6 +9,7 @@
         BodyTooLarge    413
       Unauthorized      401
       NoReplica         503   nothing is up that may answer; has `retry_after`
+      Overloaded        503   everything that may answer is over its limit; has `retry_after`
       UpstreamError     502   the replica failed, and nobody else could take over
         UpstreamTimeout 504
 
@@ -111,6 +112,24 @@ class NoReplica(TierRouterError):
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class Overloaded(TierRouterError):
+    """Every replica that may answer has more to do than `load.shed` lets it have.
+
+    `tier` is the least loaded of their tiers; `excess` (0..1) is the share of what it has in
+    flight that must end before there is room.
+    """
+
+    status = 503
+    type = "service_unavailable"
+    code = "overloaded"
+
+    def __init__(
+        self, message: str, *, tier: str = "", excess: float = 0.0, retry_after: float = 1.0
+    ) -> None:
+        super().__init__(message)
+        self.tier, self.excess, self.retry_after = tier, excess, retry_after
 
 
 class UpstreamError(TierRouterError):

@@ -79,6 +79,7 @@ def record(decision: Decision) -> dict[str, Any]:
             for name, load in decision.pressures.items()
         },
         "alternatives": list(decision.alternatives),
+        "priority": decision.priority,
     }
 
 

@@ -50,6 +50,8 @@ class Lease:
     tokens: float
     opened_at: float
     expires_at: float
+    alone: bool = False
+    """Whether the replica had nothing else of this process or its peers when it was opened."""
     first_at: float | None = None
     open: bool = True
 
@@ -156,6 +158,7 @@ class Ledger:
         lease = Lease(replica, tokens, now, now + lifetime)
         account = self._accounts.get(replica)
         if account is not None:
+            lease.alone = not account.requests and not account.peer_requests
             account.requests += 1
             account.tokens += tokens
             if account.down_until is not None and account.probe is None:

@@ -60,7 +60,8 @@ class View:
     `tokens` estimates the prompt, `max_tokens` is the output limit the client set.  `model` and
     `header` are what the client named (a pin, once the ladder has resolved it).  `key` is 64 bits
     that are equal for all requests of one conversation.  `headers` are the request's, with
-    lower-case names, for the rules.
+    lower-case names, for the rules.  `wide` is how many of the prompt's tokens are of text that is
+    not ASCII.  `priority` is vLLM's: lower goes first, None where the client set none.
     """
 
     kind: Kind
@@ -74,4 +75,6 @@ class View:
     stream: bool = False
     n: int = 1
     header: str | None = None
+    wide: int = 0
+    priority: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -13,9 +13,10 @@ from tier_router.classify import Classifier, Signal, Verdict
 from tier_router.classify.corrected import Corrected
 from tier_router.config import Config, load
 from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide
-from tier_router.dispatch import Dispatch
-from tier_router.errors import ConfigError
-from tier_router.ledger import Ledger
+from tier_router.dispatch import Dispatch, RetryBudget
+from tier_router.errors import ConfigError, Overloaded
+from tier_router.ledger import Lease, Ledger
+from tier_router.pace import Paces, Usage
 from tier_router.questions import Known, answer
 from tier_router.request import Turn, View
 from tier_router.view import view_of
@@ -50,6 +51,8 @@ class TierRouter:
         self._make = classifier or _configured
         self._clock = clock
         self.ledger = Ledger(config)
+        self.paces = Paces()
+        self._budget = RetryBudget(config.server.retry_share)
         self.reload(config)
 
     @classmethod
@@ -64,7 +67,8 @@ class TierRouter:
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """The difficulty from which each tier but the last is not enough."""
+        """The difficulty from which each tier but the last is not enough; of a single tier, the
+        one that tells easy from hard."""
         return self._thresholds
 
     def prepare(self, config: Config) -> Prepared:
@@ -98,6 +102,7 @@ class TierRouter:
         self._config, self._thresholds = prepared.config, prepared.thresholds
         self._classifier, self._classify = classifier, classify
         self.ledger.adopt(prepared.config)
+        self._budget.share = prepared.config.server.retry_share
 
     def reload(self, config: Config) -> None:
         """Prepares and adopts `config`."""
@@ -136,11 +141,17 @@ class TierRouter:
         """The attempts of one request, judged once."""
         judged = self.judge(view)
         tokens = view.tokens + (view.max_tokens or EXPECTED_OUTPUT) * view.n
+
+        def learn(decision: Decision, lease: Lease, usage: Usage | None, now: float) -> None:
+            self.paces.of(decision.tier).answered(view, lease, usage, now)
+
         return Dispatch(
             lambda exclude: self._decide(view, judged, exclude),
             self.ledger,
             tokens,
             self._config.server.attempts,
+            self._budget,
+            learn,
         )
 
     def changes(self, decision: Decision, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,7 +174,16 @@ class TierRouter:
         return self._classifier.explain(view.turn)
 
     def _decide(self, view: View, judged: Judged, exclude: frozenset[str]) -> Decision:
-        return decide(view, judged, self._config, self._thresholds, self.pressures(), exclude)
+        scales = self.paces.scales(view)
+        try:
+            return decide(
+                view, judged, self._config, self._thresholds, self.pressures(), exclude, scales
+            )
+        except Overloaded as error:
+            # as long as it takes until enough of what is in flight has ended
+            whole = self.paces.of(error.tier).whole or 1.0
+            error.retry_after = max(1.0, whole * error.excess)
+            raise
 
 
 class _Pending(Exception):
@@ -194,8 +214,8 @@ def _configured(config: Config) -> Classifier:
 
 
 def _thresholds(config: Config, classifier: Classifier) -> tuple[float, ...]:
-    """One threshold for each step of the ladder."""
-    steps = len(config.tiers) - 1
+    """One threshold for each step of the ladder; one for a ladder without steps."""
+    steps = max(1, len(config.tiers) - 1)
     policy = config.policy
     if isinstance(policy.threshold, tuple):
         return policy.threshold

@@ -21,6 +21,9 @@ from tier_router.turn import turn_of
 PIN_HEADER = "x-tier-router-tier"
 """The request header by which a client pins a tier."""
 
+PRIORITY_HEADER = "x-vllm-priority"
+"""The request header by which a client sets vLLM's priority: lower goes first."""
+
 EARLIER_TURNS = 6
 """Human turns before the judged one that are looked at: a hold has faded by then."""
 
@@ -96,6 +99,8 @@ def view_of(body: Mapping[str, Any], headers: Mapping[str, str] = _NO_HEADERS) -
         stream=bool(_typed(body, "stream", bool)),
         n=_typed(body, "n", int) or 1,
         header=headers.get(PIN_HEADER) or None,
+        wide=reader.wide,
+        priority=_priority(body, headers),
         headers=headers,
     )
 
@@ -119,7 +124,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.needs: set[Need] = set()
-        self.tokens = 0
+        self.tokens = self.wide = 0
         self.human: list[tuple[str, int]] = []  # (raw text, media) of each human turn
         self.last = Kind.NONE
         self._system: list[str] = []
@@ -260,7 +265,10 @@ class _Reader:
         return 0  # thinking blocks, files by id, parts of tomorrow
 
     def _count(self, text: str) -> None:
-        self.tokens += tokens_of(text)
+        tokens = tokens_of(text)
+        self.tokens += tokens
+        if not text.isascii():
+            self.wide += tokens
 
     # ---- what comes of it
 
@@ -338,6 +346,20 @@ def _max_tokens(body: Mapping[str, Any]) -> int | None:
         if value is not None:
             return value
     return None
+
+
+def _priority(body: Mapping[str, Any], headers: Mapping[str, str]) -> int | None:
+    """The priority that the client set; vLLM lets the header win over the body."""
+    header = headers.get(PRIORITY_HEADER)
+    if header is None:
+        value: int | None = _typed(body, "priority", int)
+        return value
+    try:
+        return int(header)
+    except ValueError:
+        raise RequestError(
+            f"`{PRIORITY_HEADER}` must be an integer", param=PRIORITY_HEADER
+        ) from None
 
 
 def _size(value: Any) -> int:

@@ -10,6 +10,7 @@ import msgspec
 from tier_router.errors import (
     BodyTooLarge,
     NoReplica,
+    Overloaded,
     RequestError,
     TierRouterError,
     Unauthorized,
@@ -46,7 +47,7 @@ def json_body(value: Any) -> bytes:
 def error_headers(error: TierRouterError) -> Headers:
     """The headers of an error's answer."""
     headers: Headers = [JSON]
-    if isinstance(error, NoReplica):
+    if isinstance(error, NoReplica | Overloaded):
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
     if isinstance(error, WrongMethod):
         headers.append((b"allow", error.allow))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tier_router.decide import Decision
@@ -18,8 +18,10 @@ from tier_router.dispatch import Dispatch, Failure, failure_of_answer, failure_o
 from tier_router.errors import TierRouterError
 from tier_router.explain import sentence
 from tier_router.ledger import Outcome
+from tier_router.pace import usage_at_end
 from tier_router.request import View
 from tier_router.router import TierRouter
+from tier_router.view import PRIORITY_HEADER
 from tier_router_proxy.answers import error_headers, json_body
 from tier_router_proxy.body import readdressed
 from tier_router_proxy.http.framing import FramingError, Walker
@@ -35,7 +37,7 @@ HELD_BYTES = 64 * 1024
 """How much of an answer is held back while it is not clear what it is; vLLM's errors have less
 than 1 KB."""
 
-MAYBE_FAILED = frozenset({429, 500, 502, 503, 504})
+MAYBE_FAILED = frozenset({404, 429, 500, 502, 503, 504})
 """Statuses whose body tells whether another replica should be tried."""
 
 TAGS = (
@@ -45,6 +47,7 @@ TAGS = (
     b"x-tier-router-reason",
     b"x-tier-router-difficulty",
 )
+PRIORITY = PRIORITY_HEADER.encode()
 _FIRST_DATA = re.compile(rb"^data: ?([^\r\n]*)[\r\n]", re.M)
 _ERROR_EVENT = b'data: {"error"'
 
@@ -68,14 +71,16 @@ class Upstreams:
     pools: Pools
     metrics: Metrics
     now: Callable[[], float]
+    told: set[tuple[str, str]] = field(default_factory=set)
+    """(replica, model) of the wrong models that the log has been told of."""
 
 
 class Relay:
     """Carries one request; a `Listener` of the upstream call that is running."""
 
     __slots__ = ("_arrived", "_broken", "_call", "_decision", "_dispatch", "_exchange", "_head",
-                 "_held", "_held_bytes", "_incoming", "_passing", "_sink", "_text", "_timeouts",
-                 "_up", "_walker")  # fmt: skip
+                 "_held", "_held_bytes", "_incoming", "_last", "_last_but_one", "_passing", "_sink",
+                 "_text", "_timeouts", "_up", "_walker")  # fmt: skip
 
     def __init__(self, up: Upstreams, exchange: Exchange, incoming: Incoming) -> None:
         self._up, self._exchange, self._incoming = up, exchange, incoming
@@ -83,6 +88,7 @@ class Relay:
         self._timeouts = up.router.config.server.timeouts
         self._call: Call | None = None
         self._passing = self._broken = False
+        self._last = self._last_but_one = b""
 
     def begin(self) -> None:
         """Decides and sends; raises what `decide` raises."""
@@ -116,11 +122,13 @@ class Relay:
     def _headers(self, decision: Decision) -> Headers:
         config = self._up.router.config
         tier = config.tiers[config.ladder[decision.tier]]
-        drop: list[bytes] = [b"x-request-id", b"x-tier-router-tier"]
+        drop: list[bytes] = [b"x-request-id", b"x-tier-router-tier", PRIORITY]
         if tier.api_key is not None or config.server.api_keys:
             drop.append(b"authorization")
         headers = upstream_headers(self._exchange.request.headers, drop)
         headers.append((b"x-request-id", self._incoming.id.encode()))
+        if decision.priority:
+            headers.append((PRIORITY, b"%d" % decision.priority))
         if tier.api_key is not None:
             secret = tier.api_key.get_secret_value().encode()
             headers.append((b"authorization", b"Bearer " + secret))
@@ -139,10 +147,6 @@ class Relay:
             self._sink = self._peek
         else:
             self._sink = self._begin_answer
-            if head.status == 404:
-                log.warning(
-                    "%s does not know the model `%s`", self._decision.replica, self._decision.model
-                )
 
     def on_data(self, data: bytes) -> None:
         """The next raw bytes of the answer's body."""
@@ -226,6 +230,7 @@ class Relay:
             self._call.expect(self._timeouts.between)
         if _ERROR_EVENT in data:  # the engine died under a stream that had begun
             self._broken = True
+        self._last_but_one, self._last = self._last, data
         self._exchange.write(data)
 
     def _tags(self) -> Headers:
@@ -251,6 +256,8 @@ class Relay:
         up = self._up
         up.metrics.attempted(self._decision, failure.outcome)
         log.info("%s failed on %s: %s", self._incoming.id, self._decision.replica, failure.message)
+        if failure.wrong_model:
+            self._tell_of_the_model(failure)
         try:
             decision = self._dispatch.failed(failure, up.now())
         except TierRouterError as error:
@@ -267,10 +274,20 @@ class Relay:
         """Ends the stay and counts it."""
         self._call = None
         up, now = self._up, self._up.now()
-        self._dispatch.closed(outcome, now)
+        usage = usage_at_end(self._last_but_one + self._last) if outcome is Outcome.DONE else None
+        self._dispatch.closed(outcome, now, usage=usage)
         up.metrics.attempted(self._decision, outcome)
         told = status or (str(self._head.status) if self._head else "none")
         up.metrics.answered(self._decision, told, now - self._arrived)
+
+    def _tell_of_the_model(self, failure: Failure) -> None:
+        replica, model = self._decision.replica, self._decision.model
+        if (replica, model) not in self._up.told:
+            self._up.told.add((replica, model))
+            log.error(
+                "%s (%s) does not serve its tier's model `%s`: %s",
+                replica, self._decision.url, model, failure.message,
+            )  # fmt: skip
 
     def _cut(self) -> None:
         call, self._call = self._call, None

@@ -17,11 +17,11 @@ PROXY = ROOT.parent / "proxy" / "tier_router_proxy"
 LAYERS: list[set[str]] = [
     {"errors"},
     {"request", "config", "pressure", "turn"},
-    {"view", "classify", "ledger", "decide", "dispatch", "explain", "questions"},
+    {"view", "classify", "ledger", "pace", "decide", "dispatch", "explain", "questions"},
     {"encoder", "exchange", "data", "semantic"},
     {"router"},
     {"testing", "litellm", "langchain"},
-    {"train", "calibrate"},
+    {"train", "calibrate", "simulate"},
     {"tier_router_proxy"},
     {"cli", "__main__"},
 ]

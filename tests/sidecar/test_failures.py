@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tier_router.ledger import Outcome
+from tier_router.pace import Script
 from tier_router.testing import faults
 
 CHAT = "/v1/chat/completions"
@@ -183,3 +185,73 @@ async def test_a_dead_engines_whole_answer_is_json(stage: Any) -> None:
     answer = await stage.ask("prove it")
     assert answer.status_code == 502
     assert "EngineCore" in json.loads(answer.content)["error"]["message"]
+
+
+async def test_a_replica_that_serves_another_model_is_left_and_said_once(
+    stage: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stage.serve()
+    body = b'{"error":{"message":"The model `m8` does not exist.","param":"model","code":404}}'
+    for fake in stage.light:
+        fake.faults.add(faults.Status(404, body), times=None)
+    for _ in range(3):
+        answer = await stage.ask()
+        assert answer.status_code == 200
+        assert answer.headers["x-tier-router-tier"] == "heavy"
+    told = [r for r in caplog.records if "does not serve its tier's model `m8`" in r.getMessage()]
+    assert sorted(str(record.args[0]) for record in told) == ["light-0", "light-1"]
+
+
+async def test_more_than_a_tier_can_hold_is_refused_with_the_time_to_come_back(
+    stage: Any, eventually: Callable[..., Any]
+) -> None:
+    await stage.serve(load={"shed": 1.0, "stamp": 0})
+    ledger, now = stage.sidecar.router.ledger, time.monotonic()
+    leases = [ledger.opened(name, 400_000, now) for name in ("light-0", "light-1", "heavy-0")]
+    answer = await stage.ask()
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "overloaded"
+    assert int(answer.headers["retry-after"]) >= 1
+    assert (await stage.ask(headers={"x-vllm-priority": "-5"})).status_code == 503
+    ledger.closed(leases[0], Outcome.DONE, time.monotonic())
+    assert (await stage.ask()).status_code == 200
+    assert (await counters(stage))['tier_router_errors_total{code="overloaded"}'] == 2.0
+
+
+async def test_the_priority_is_stamped_for_vllm(stage: Any) -> None:
+    await stage.serve()
+    for text, headers, sent in (
+        ("hello", {}, "-1"),
+        ("prove it", {}, None),
+        ("hello", {"X-Vllm-Priority": "3"}, "3"),
+    ):
+        answer = await stage.ask(text, headers=headers)
+        fakes = {"light-0": stage.light[0], "light-1": stage.light[1], "heavy-0": stage.heavy}
+        seen = fakes[answer.headers["x-tier-router-replica"]].requests[-1]
+        assert dict(seen.headers).get("x-vllm-priority") == sent
+    answer = await stage.ask(headers={"X-Vllm-Priority": "soon"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "x-vllm-priority"
+
+
+async def test_answers_teach_how_fast_a_tier_is(stage: Any) -> None:
+    await stage.serve()
+    for _ in range(10):
+        await stage.ask(stream=True, stream_options={"include_usage": True})
+        await stage.ask()
+    pace = stage.sidecar.router.paces.of("light")
+    assert 0 < pace.ttft < pace.whole
+    assert pace.gap is not None
+
+
+async def test_answers_teach_how_many_tokens_a_text_has(stage: Any) -> None:
+    await stage.serve()
+    text = "\u4f59\u989d\u591a\u5c11" * 20
+    for _ in range(10):
+        answer = await stage.ask(text)
+    counted = answer.json()["usage"]["prompt_tokens"]
+    view = stage.sidecar.router.view({"messages": [{"role": "user", "content": text}]})
+    pace = stage.sidecar.router.paces.of("light")
+    assert counted != view.tokens
+    assert pace.scale(Script.OTHER) == pytest.approx(counted / view.tokens)
+    assert pace.scale(Script.ASCII) == 1.0

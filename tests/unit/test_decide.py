@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from tier_router.classify import Verdict
 from tier_router.config import Config, parse
 from tier_router.decide import Decision, Judged, Reason, decide
-from tier_router.errors import NoReplica, NotCapable, PromptTooLong, TierRouterError, UnknownTier
+from tier_router.errors import (
+    NoReplica,
+    NotCapable,
+    Overloaded,
+    PromptTooLong,
+    TierRouterError,
+    UnknownTier,
+)
 from tier_router.pressure import DOWN, FULL
 from tier_router.request import Kind, Need, Turn, View
 
@@ -55,9 +62,11 @@ def go(
     loads: Mapping[str, float] | None = None,
     exclude: frozenset[str] = frozenset(),
     config: Config = CONFIG,
+    scales: Mapping[str, float] | None = None,
     **more: Any,
 ) -> Decision:
-    return decide(view(**more), Judged(verdict, earlier), config, LINES, loads or {}, exclude)
+    judged = Judged(verdict, earlier)
+    return decide(view(**more), judged, config, LINES, loads or {}, exclude, scales or {})
 
 
 def led(decision: Decision) -> tuple[str, list[str]]:
@@ -412,3 +421,95 @@ def test_a_harder_turn_never_goes_to_a_smaller_tier(request: View, one: float, t
     upper = attempt(request, Judged(Verdict(hard)), {})
     if isinstance(lower, Decision) and isinstance(upper, Decision):
         assert CONFIG.ladder[lower.tier] <= CONFIG.ladder[upper.tier]
+
+
+# ---- learned token counts
+
+
+def test_a_tier_whose_tokens_were_found_to_be_more_is_too_small_sooner() -> None:
+    assert led(go(tokens=600)) == ("small", ["easy"])
+    assert led(go(tokens=600, scales={"small": 1.5})) == ("middle", ["easy", "needs_context"])
+    assert led(go(tokens=900, scales={"small": 0.5})) == ("small", ["easy"])
+
+
+# ---- priority and shedding
+
+
+@pytest.mark.parametrize(
+    ("how", "priority"),
+    [
+        ({}, -1),
+        ({"verdict": HARD}, 0),
+        ({"verdict": MIDDLE}, 0),
+        ({"verdict": Verdict(0.9, intent="balance", confidence=0.9)}, -1),
+        ({"verdict": Verdict(0.1, intent="contract", confidence=0.9)}, 0),
+        ({"verdict": Verdict(0.5, abstain="no signal")}, 0),
+        ({"kind": Kind.HOUSEKEEPING}, 1),
+        ({"header": "small"}, 0),
+        ({"priority": 7}, 7),
+        ({"priority": 0}, 0),
+        ({"loads": {"s0": DOWN, "small-0": DOWN, "small-1": DOWN}}, -1),
+    ],
+)
+def test_easy_requests_are_stamped_to_overtake(how: dict[str, Any], priority: int) -> None:
+    assert go(**how).priority == priority
+
+
+def test_nothing_is_stamped_where_the_operator_says_so() -> None:
+    quiet = CONFIG.model_copy(update={"load": CONFIG.load.model_copy(update={"stamp": 0})})
+    assert go(config=quiet).priority == 0
+
+
+def test_one_tier_has_a_queue_to_order_too() -> None:
+    one = parse("tiers: [{name: only, model: m, replicas: [http://a]}]")
+    easy = decide(view(), Judged(EASY), one, (0.5,), {})
+    hard = decide(view(), Judged(HARD), one, (0.5,), {})
+    assert (easy.tier, easy.reasons, easy.priority) == ("only", (Reason.EASY,), -1)
+    assert (hard.tier, hard.reasons, hard.priority) == ("only", (Reason.HARD,), 0)
+
+
+ALL = ["small-0", "small-1", "middle-0", "large-0", "large-1", "large-2"]
+
+
+@pytest.mark.parametrize(
+    ("priority", "load", "shed"),
+    [
+        (None, 4.0, False),  # easy: it is stamped with -1
+        (0, 3.9, False),
+        (0, 4.0, True),
+        (1, 1.9, False),
+        (1, 2.0, True),
+        (-1, 7.9, False),
+        (-1, 8.0, True),
+    ],
+)
+def test_the_lowest_priority_is_shed_first(priority: int | None, load: float, shed: bool) -> None:
+    loads = dict.fromkeys(ALL, load)
+    if not shed:
+        assert go(loads=loads, priority=priority).tier == "small"
+        return
+    with pytest.raises(Overloaded, match="tier `small` is at") as caught:
+        go(loads=loads, priority=priority)
+    assert caught.value.tier == "small"
+
+
+def test_what_would_be_shed_goes_up_where_there_is_room() -> None:
+    loads = dict.fromkeys(ALL, 9.0) | {"large-1": 3.0}
+    assert led(go(loads=loads)) == ("large", ["easy", "spilled"])
+    with pytest.raises(Overloaded):
+        go(loads=loads, header="middle")
+    free = dict.fromkeys(ALL, 0.0) | {"large-0": 5.0, "large-1": 5.0, "large-2": 5.0}
+    with pytest.raises(Overloaded, match="large"):
+        go(HARD, loads=free)  # a hard request is not answered by less than it needs
+
+
+def test_the_share_that_must_end_first_is_told() -> None:
+    with pytest.raises(Overloaded) as caught:
+        go(HARD, loads=dict.fromkeys(ALL, 16.0))
+    assert caught.value.excess == 0.75
+
+
+def test_nothing_is_shed_where_the_operator_says_so() -> None:
+    load = CONFIG.load.model_copy(update={"shed": None})
+    patient = CONFIG.model_copy(update={"load": load})
+    assert go(HARD, loads=dict.fromkeys(ALL, 99.0), config=patient).tier == "large"

@@ -6,23 +6,38 @@ import pytest
 
 from tier_router.config import parse
 from tier_router.decide import Decision, Reason
-from tier_router.dispatch import Dispatch, Failure, failure_of_answer, failure_of_event
+from tier_router.dispatch import (
+    FREE_RETRIES,
+    Dispatch,
+    Failure,
+    RetryBudget,
+    failure_of_answer,
+    failure_of_event,
+)
 from tier_router.errors import NoReplica, TierRouterError, UpstreamError, UpstreamTimeout
-from tier_router.ledger import Ledger, Outcome
+from tier_router.ledger import Lease, Ledger, Outcome
+from tier_router.pace import Usage
 
 CONFIG = parse("tiers: [{name: t, model: m, replicas: [http://a, http://b, http://c]}]")
 NAMES = ["t-0", "t-1", "t-2"]
+LEARNT: list[tuple[str, Usage | None, float]] = []
 BUSY = b'{"error":{"message":"The engine is currently busy","type":"Service Unavailable"}}'
 
 
-def dispatch(ledger: Ledger, attempts: int = 3) -> Dispatch:
+def dispatch(ledger: Ledger, attempts: int = 3, budget: RetryBudget | None = None) -> Dispatch:
     def choose(exclude: frozenset[str]) -> Decision:
         left = [name for name in NAMES if name not in exclude]
         if not left:
             raise NoReplica("none")
         return Decision("t", left[0], "http://x", "m", (Reason.EASY,))
 
-    return Dispatch(choose, ledger, 10, attempts)
+    learnt = LEARNT
+    learnt.clear()
+
+    def learn(decision: Decision, lease: Lease, usage: Usage | None, now: float) -> None:
+        learnt.append((decision.replica, usage, now))
+
+    return Dispatch(choose, ledger, 10, attempts, budget or RetryBudget(0.0), learn)
 
 
 def test_it_walks_over_the_replicas_and_keeps_the_books() -> None:
@@ -127,3 +142,42 @@ EVENTS: Mapping[bytes, Outcome | None] = {
 def test_an_error_as_first_event_is_a_failure(data: bytes) -> None:
     failure = failure_of_event(data)
     assert (failure and failure.outcome) == EVENTS[data]
+
+
+def test_what_an_answer_said_of_itself_is_learnt_once() -> None:
+    way = dispatch(Ledger(CONFIG))
+    way.begin(0)
+    way.failed(Failure(Outcome.FAILED, "x"), 0)
+    way.closed(Outcome.DONE, 4, usage=Usage(10, 20))
+    way.closed(Outcome.DONE, 5, usage=Usage(10, 20))
+    assert [("t-1", Usage(10, 20), 4)] == LEARNT
+
+
+def test_retries_are_a_share_of_the_traffic() -> None:
+    budget = RetryBudget(0.5)
+    for _ in range(int(FREE_RETRIES)):
+        assert budget.take(0)
+    assert not budget.take(0)
+    for _ in range(4):
+        budget.request(0)
+    assert [budget.take(0) for _ in range(3)] == [True, True, False]
+    assert budget.take(60)  # what is long past counts no more
+
+
+def test_a_request_ends_with_its_error_when_the_budget_is_spent() -> None:
+    budget = RetryBudget(0.0)
+    while budget.take(0):
+        pass
+    way = dispatch(Ledger(CONFIG), budget=budget)
+    way.begin(0)
+    with pytest.raises(UpstreamError, match="t-0: refused"):
+        way.failed(Failure(Outcome.FAILED, "refused"), 0)
+
+
+def test_a_replica_that_serves_another_model_has_failed() -> None:
+    body = b'{"error":{"message":"The model `m` does not exist.","param":"model","code":404}}'
+    failure = failure_of_answer(404, body)
+    assert failure is not None
+    assert failure.outcome is Outcome.FAILED
+    assert failure_of_answer(404, b'{"detail":"Not Found"}') is None
+    assert failure_of_answer(404, b"nothing here") is None

@@ -20,8 +20,10 @@ from pydantic import (
     ByteSize,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PrivateAttr,
     SecretStr,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -57,6 +59,31 @@ Name = Annotated[str, AfterValidator(_name)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
+Context = Annotated[
+    int | None,
+    BeforeValidator(lambda value: None if value == AUTO else value),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": AUTO}]}),
+]
+Abilities = Annotated[
+    frozenset[Need],
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"enum": [need.value for need in Need]}},
+                {"const": AUTO},
+            ]
+        }
+    ),
+]
+
+
+def _period(value: float) -> float:
+    if 0 < value < 0.05:
+        raise ValueError("0 (never), or 0.05 seconds and more")
+    return value
+
+
+Period = Annotated[float, Field(ge=0, le=86_400), AfterValidator(_period)]
 
 
 class Replica(_Model):
@@ -118,16 +145,35 @@ class Tier(_Model):
     model: str = Field(min_length=1)
     """The model name sent upstream."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
-    context: int | None = Field(None, gt=0)
-    """Tokens of prompt and answer that fit; unchecked where left out."""
-    can: frozenset[Need] = frozenset({Need.TOOLS, Need.JSON, Need.LOGPROBS, Need.REASONING})
-    """Abilities; a request that needs another one is not sent here."""
+    context: Context = Field(None, gt=0)
+    """Tokens of prompt and answer that fit; `auto`, or left out, is what the replicas tell (the
+    least `max_model_len` of `/v1/models`), unchecked until they do."""
+    can: Abilities = frozenset({Need.TOOLS, Need.JSON, Need.LOGPROBS, Need.REASONING})
+    """Abilities; a request that needs another one is not sent here.  `auto` finds tools, json,
+    vision and reasoning out, by a request of one token each to every replica."""
     limits: Limits = Limits()
     cost: Cost | None = None
     api_key: SecretStr | None = None
     """Sent upstream as `Authorization: Bearer`."""
     defaults: Mapping[str, Any] = Field(default_factory=dict)
     """Body fields that are set only where the client left them unset."""
+
+    _asks: bool = PrivateAttr(False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _can_auto(cls, data: Any, handler: ModelWrapValidatorHandler[Tier]) -> Tier:
+        """Keeps what was written apart from what it stands for until the replicas were asked."""
+        asks = isinstance(data, Mapping) and data.get("can") == AUTO
+        tier = handler({key: data[key] for key in data if key != "can"} if asks else data)
+        if asks:
+            tier._asks = True
+        return tier
+
+    @property
+    def asks(self) -> bool:
+        """Whether the abilities are to be found out (`can: auto`)."""
+        return self._asks
 
     @field_validator("name")
     @classmethod
@@ -294,11 +340,41 @@ class Policy(_Model):
         return self
 
 
+class Poll(_Model):
+    """How many seconds apart a replica is asked what it says of itself; 0 is never.  `true` stands
+    for these, `false` for never."""
+
+    load: Period = 0.25
+    """`/load`, the requests of all clients: 0.7 ms for vLLM, and right within 35 ms."""
+    metrics: Period = 2.0
+    """`/metrics`, queue and KV cache: 4 to 46 ms of vLLM's own event loop, so not more often."""
+    models: Period = 30.0
+    """`/v1/models` and `/version`; also at the start and when a replica comes back."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_bool(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            return {} if value else {"load": 0, "metrics": 0, "models": 0}
+        return value
+
+
 class LoadPolicy(_Model):
-    """How far load may move a request."""
+    """How far load may move a request, and how it is learned."""
+
+    poll: Poll = Poll()
+    """How often replicas are asked for their load and their models."""
 
     price: float = Field(0.5, ge=0, le=5)
     """Log-odds by which the threshold moves when one tier is full and its neighbour idle."""
+    shed: float | None = Field(4.0, ge=1)
+    """Pressure of every replica that may answer from which a request is refused (503, with
+    Retry-After): 4 is 256 requests on each where `limits.requests` is 64.  Half of it for what has
+    a priority number above 0 (it can wait), twice for below 0.  `null`: nothing is refused."""
+    stamp: int = Field(-1, le=0)
+    """vLLM priority (lower goes first) of requests that are easy, sent as `X-Vllm-Priority` where
+    the client set none; housekeeping gets its opposite.  It helps where vLLM runs with
+    `--scheduling-policy priority` and is ignored elsewhere.  0 stamps nothing."""
 
 
 class Timeouts(_Model):
@@ -324,6 +400,9 @@ class Server(_Model):
     header_limit: ByteSize = ByteSize(64 * 1024)
     attempts: int = Field(3, ge=1, le=10)
     """Replicas that one request is tried on before the client is told."""
+    retry_share: Share = 0.3
+    """Attempts after a failure that all requests together may make, as a share of the requests of
+    the last ten seconds; a hundred are always free."""
     drain: float = Field(30.0, ge=0)
     """Seconds that running answers have after SIGTERM."""
     timeouts: Timeouts = Timeouts()
