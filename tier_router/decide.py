@@ -74,6 +74,7 @@ class Reason(StrEnum):
     SPILLED = "spilled"
     TIER_DOWN = "tier_down"
     FAILOVER = "failover"
+    HEDGED = "hedged"
 
 
 @dataclass(frozen=True, slots=True)

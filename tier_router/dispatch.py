@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from tier_router.decide import Decision
+from tier_router.decide import Decision, Reason
 from tier_router.errors import NoReplica, TierRouterError, UpstreamError, UpstreamTimeout
 from tier_router.ledger import Lease, Ledger, Outcome
 from tier_router.pace import Usage
@@ -120,7 +120,7 @@ class Dispatch:
         self._tokens, self._left = tokens, attempts
         self._budget, self._learn = budget, learn
         self._failed: dict[str, Failure] = {}
-        self._lease: Lease | None = None
+        self._open: dict[str, tuple[Decision, Lease]] = {}
         self.decision: Decision | None = None
 
     @property
@@ -128,55 +128,74 @@ class Dispatch:
         """What went wrong so far, by replica."""
         return self._failed
 
-    @property
-    def ttft(self) -> float | None:
-        """Seconds from the last attempt's start to its first token."""
-        return None if self._lease is None else self._lease.ttft
-
     def begin(self, now: float) -> Decision:
         """The decision to carry out; opens its lease.  Raises what `decide` raises."""
         self._budget.request(now)
-        return self._attempt(now)
+        return self._opened(self._choose(frozenset(self._failed)), now)
 
-    def failed(self, failure: Failure, now: float) -> Decision:
-        """The next decision after a failure before the answer began.
+    def hedge(self, now: float) -> Decision | None:
+        """A second replica of the same tier to ask as well, where one is up and the budget allows
+        it.  The first token tells which of the two goes on."""
+        first = self.decision
+        if first is None or self._left <= 0:
+            return None
+        try:
+            found = self._choose(frozenset((*self._failed, *self._open)))
+        except TierRouterError:
+            return None
+        if found.tier != first.tier or not self._budget.take(now):
+            return None
+        why = first.reasons if Reason.HEDGED in first.reasons else (*first.reasons, Reason.HEDGED)
+        return self._opened(replace(found, reasons=why), now)
+
+    def failed(self, failure: Failure, now: float, replica: str | None = None) -> Decision:
+        """The next decision after a failure before the answer began: of the present replica, or
+        of `replica` where two were asked; then the other's decision, which is under way.
 
         Raises NoReplica, UpstreamError or UpstreamTimeout when there is none.
         """
-        self.closed(failure.outcome, now, failure.retry_after)
-        if self.decision is not None:
-            self._failed[self.decision.replica] = failure
+        if replica is None and self.decision is not None:
+            replica = self.decision.replica
+        if replica is not None:
+            self._failed[replica] = failure
+            _, lease = self._open.pop(replica)
+            self._ledger.closed(lease, failure.outcome, now, failure.retry_after)
+        if self._open:
+            self.decision = next(iter(self._open.values()))[0]
+            return self.decision
         if self._left <= 0 or not self._budget.take(now):
             raise self._verdict()
         try:
-            return self._attempt(now)
+            return self._opened(self._choose(frozenset(self._failed)), now)
         except TierRouterError:
             raise self._verdict() from None
 
-    def first_token(self, now: float) -> None:
-        """Notes the first piece of the answer; from here on there is no failover."""
-        if self._lease is not None:
-            self._ledger.first_token(self._lease, now)
+    def first_token(self, now: float, replica: str | None = None) -> None:
+        """Notes the first piece of the answer; from here on there is no failover, and where two
+        replicas were asked, the other than `replica` is let go."""
+        if replica is not None:
+            self.settled(replica, now)
+        for _, lease in self._open.values():
+            self._ledger.first_token(lease, now)
 
-    def closed(
-        self,
-        outcome: Outcome,
-        now: float,
-        retry_after: float | None = None,
-        usage: Usage | None = None,
-    ) -> None:
-        """Ends the stay on the present replica; `usage` is what the answer said of itself."""
-        lease = self._lease
-        if lease is None or not lease.open:
-            return
-        self._ledger.closed(lease, outcome, now, retry_after)
-        if outcome is Outcome.DONE and self.decision is not None:
-            self._learn(self.decision, lease, usage, now)
+    def settled(self, replica: str, now: float) -> None:
+        """`replica` answers: what else was asked is let go."""
+        for name in [name for name in self._open if name != replica]:
+            self._ledger.closed(self._open.pop(name)[1], Outcome.ABANDONED, now)
+        self.decision = self._open[replica][0]
 
-    def _attempt(self, now: float) -> Decision:
+    def closed(self, outcome: Outcome, now: float, usage: Usage | None = None) -> None:
+        """Ends the stay; `usage` is what the answer said of itself."""
+        for decision, lease in self._open.values():
+            self._ledger.closed(lease, outcome, now)
+            if outcome is Outcome.DONE:
+                self._learn(decision, lease, usage, now)
+        self._open.clear()
+
+    def _opened(self, decision: Decision, now: float) -> Decision:
         self._left -= 1
-        decision = self._choose(frozenset(self._failed))
-        self._lease = self._ledger.opened(decision.replica, self._tokens, now)
+        lease = self._ledger.opened(decision.replica, self._tokens, now)
+        self._open[decision.replica] = decision, lease
         self.decision = decision
         return decision
 

@@ -33,6 +33,7 @@ WORDS: Mapping[Reason, str] = {
     Reason.SPILLED: "the smaller tier is full and this one is not",
     Reason.TIER_DOWN: "the wanted tier is down",
     Reason.FAILOVER: "another replica failed before it answered",
+    Reason.HEDGED: "another replica was late with its first token",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -14,6 +15,7 @@ from tier_router.decide import Decision
 from tier_router.exchange.ticking import Ticking
 from tier_router.ledger import Outcome
 from tier_router.router import TierRouter
+from tier_router.scrape.poller import Poller
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640)
 """Buckets of times to first token and of whole answers: vLLM's own span."""
@@ -28,6 +30,7 @@ class Metrics:
     """The counters of one sidecar, in a registry of their own."""
 
     def __init__(self, router: TierRouter) -> None:
+        self._router = router
         self.registry = registry = CollectorRegistry()
         self._requests = Counter(
             "tier_router_requests",
@@ -49,6 +52,11 @@ class Metrics:
         )
         self._failovers = Counter(
             "tier_router_failovers", "Requests that went on to another replica.", registry=registry
+        )
+        self._hedges = Counter(
+            "tier_router_hedges",
+            "Requests that were sent to a second replica since their first token was late.",
+            registry=registry,
         )
         self._ttft = Histogram(
             "tier_router_time_to_first_token_seconds",
@@ -99,6 +107,10 @@ class Metrics:
         """One request went on to another replica."""
         self._failovers.inc()
 
+    def hedged(self) -> None:
+        """One request was sent to a second replica since its first token was late."""
+        self._hedges.inc()
+
     def first_token(self, decision: Decision, seconds: float) -> None:
         """The first piece of a streamed answer came `seconds` after the request."""
         self._ttft.labels(decision.tier).observe(seconds)
@@ -119,6 +131,10 @@ class Metrics:
     def shared_state(self, ticking: Ticking | None) -> None:
         """From now on the gauge says whether `ticking` finds its store."""
         self._shared.set_function(lambda: float(ticking is None or ticking.up))
+
+    def polls(self, poller: Poller) -> None:
+        """From now on what replicas say of themselves is shown too."""
+        self.registry.register(_Reports(self._router, poller))
 
     def text(self) -> bytes:
         """Everything, as Prometheus scrapes it."""
@@ -154,3 +170,51 @@ class _Loads(Collector):
                 pressure.add_metric((tier.name, name), load)
                 up.add_metric((tier.name, name), float(math.isfinite(load)))
         return (flight, pressure, up)
+
+
+class _Reports(Collector):
+    """What each replica said last of itself, and how long ago."""
+
+    def __init__(self, router: TierRouter, poller: Poller) -> None:
+        self._router, self._poller = router, poller
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ("tier", "replica")
+        requests = GaugeMetricFamily(
+            "tier_router_replica_server_requests",
+            "Requests of all clients that a replica says it has open (`/load`).",
+            labels=labels,
+        )
+        waiting = GaugeMetricFamily(
+            "tier_router_replica_waiting_requests",
+            "Requests of all clients that a replica says it has queued (`/metrics`).",
+            labels=labels,
+        )
+        kv = GaugeMetricFamily(
+            "tier_router_replica_kv_usage",
+            "Share of its KV cache that a replica says is in use (`/metrics`).",
+            labels=labels,
+        )
+        age = GaugeMetricFamily(
+            "tier_router_replica_report_age_seconds",
+            "How long ago a replica last said something.",
+            labels=(*labels, "page"),
+        )
+        said, now = self._poller.said(), time.monotonic()
+        for tier in self._router.config.tiers:
+            for replica in tier.replicas:
+                key = (tier.name, replica.name or replica.url)
+                told = said.get(key[1])
+                if told is None:
+                    continue
+                values = ((requests, told.requests), (waiting, told.waiting), (kv, told.kv))
+                for family, value in values:
+                    if value is not None:
+                        family.add_metric(key, value)
+                for page, at in (("load", told.load_at), ("metrics", told.metrics_at)):
+                    if at is not None:
+                        age.add_metric((*key, page), now - at)
+        return (requests, waiting, kv, age)

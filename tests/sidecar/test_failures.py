@@ -13,6 +13,7 @@ from tier_router.pace import Script
 from tier_router.testing import faults
 
 CHAT = "/v1/chat/completions"
+HELLO = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
 BEFORE_THE_ANSWER = [
     faults.BUSY,
     faults.TOO_MANY,
@@ -255,3 +256,65 @@ async def test_answers_teach_how_many_tokens_a_text_has(stage: Any) -> None:
     assert counted != view.tokens
     assert pace.scale(Script.OTHER) == pytest.approx(counted / view.tokens)
     assert pace.scale(Script.ASCII) == 1.0
+
+
+async def hedged(stage: Any, **load: Any) -> str:
+    """The sidecar with hedging on and a tier that is known to be fast; the replica that is asked
+    first."""
+    await stage.serve()
+    for _ in range(40):
+        first = (await stage.ask(stream=True)).headers["x-tier-router-replica"]
+    await stage.sidecar.reload(stage.config(load={"hedge": True} | load))
+    return str(first)
+
+
+async def test_a_late_first_token_is_fetched_from_a_second_replica(
+    stage: Any, eventually: Callable[..., Any]
+) -> None:
+    slow = await hedged(stage)
+    late, other = stage.light[int(slow[-1])], stage.light[1 - int(slow[-1])]
+    late.faults.add(faults.SlowFirstToken(8.0), times=1)
+    start = time.monotonic()
+    answer = await stage.ask(stream=True)
+    assert time.monotonic() - start < 4
+    assert answer.content.endswith(b"data: [DONE]\n\n")
+    assert answer.headers["x-tier-router-replica"] != slow
+    assert answer.headers["x-tier-router-reason"] == "easy,hedged"
+    assert len(other.requests) == 1
+    told = await counters(stage)
+    assert told["tier_router_hedges_total"] == 1.0
+    abandoned = f'tier_router_attempts_total{{outcome="abandoned",replica="{slow}",tier="light"}}'
+    assert told[abandoned] == 1.0
+    await eventually(lambda: late.requests[-1].aborted)  # the loser is cut off
+    assert all(load == 0 for load in stage.sidecar.router.pressures().values())
+
+
+async def test_a_hedged_request_survives_the_failure_of_either(stage: Any) -> None:
+    slow = await hedged(stage)
+    late, other = stage.light[int(slow[-1])], stage.light[1 - int(slow[-1])]
+    late.faults.add(faults.SlowFirstToken(1.0), times=1)
+    other.faults.add(faults.BUSY, times=1)
+    answer = await stage.ask(stream=True)
+    assert answer.status_code == 200
+    assert answer.headers["x-tier-router-replica"] == slow
+    assert answer.content.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_client_that_leaves_ends_both_attempts(
+    stage: Any, eventually: Callable[..., Any]
+) -> None:
+    await hedged(stage)
+    for fake in stage.light:
+        fake.faults.add(faults.SlowFirstToken(8.0), times=None)
+    with pytest.raises(httpx.ReadTimeout):
+        await stage.http.post(CHAT, json=HELLO | {"stream": True}, timeout=1.0)
+    await eventually(lambda: all(fake.requests[-1].aborted for fake in stage.light))
+    assert all(load == 0 for load in stage.sidecar.router.pressures().values())
+
+
+async def test_nothing_is_hedged_unless_asked_for(stage: Any) -> None:
+    slow = await hedged(stage, hedge=False)
+    stage.light[int(slow[-1])].faults.add(faults.SlowFirstToken(0.5), times=1)
+    answer = await stage.ask(stream=True)
+    assert answer.headers["x-tier-router-replica"] == slow
+    assert (await counters(stage))["tier_router_hedges_total"] == 0.0

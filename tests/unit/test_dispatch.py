@@ -48,7 +48,6 @@ def test_it_walks_over_the_replicas_and_keeps_the_books() -> None:
     assert way.failed(Failure(Outcome.BUSY, "503", 5.0), 2).replica == "t-2"
     assert [ledger.in_flight(name) for name in NAMES] == [0, 0, 1]
     way.first_token(3.0)
-    assert way.ttft == 1.0
     way.closed(Outcome.DONE, 4)
     assert ledger.in_flight("t-2") == 0
     assert list(way.failures) == ["t-0", "t-1"]
@@ -181,3 +180,59 @@ def test_a_replica_that_serves_another_model_has_failed() -> None:
     assert failure.outcome is Outcome.FAILED
     assert failure_of_answer(404, b'{"detail":"Not Found"}') is None
     assert failure_of_answer(404, b"nothing here") is None
+
+
+# ---- hedging
+
+
+def rivals(ledger: Ledger) -> Dispatch:
+    way = dispatch(ledger)
+    way.begin(0)
+    second = way.hedge(1)
+    assert second is not None
+    assert (second.replica, second.reasons) == ("t-1", (Reason.EASY, Reason.HEDGED))
+    assert [ledger.in_flight(name) for name in NAMES] == [1, 1, 0]
+    return way
+
+
+@pytest.mark.parametrize("winner", ["t-0", "t-1"])
+def test_the_first_token_tells_which_of_two_replicas_goes_on(winner: str) -> None:
+    ledger = Ledger(CONFIG)
+    way = rivals(ledger)
+    way.first_token(2, winner)
+    assert [ledger.in_flight(name) for name in NAMES[:2]] == [winner == "t-0", winner == "t-1"]
+    assert way.decision is not None
+    assert way.decision.replica == winner
+    way.closed(Outcome.DONE, 3)
+    assert [ledger.in_flight(name) for name in NAMES] == [0, 0, 0]
+    assert [entry[0] for entry in LEARNT] == [winner]
+    assert all(load == 0.0 for load in ledger.pressures(3).values())
+
+
+@pytest.mark.parametrize("lost", ["t-0", "t-1"])
+def test_when_one_of_two_replicas_fails_the_other_goes_on(lost: str) -> None:
+    ledger = Ledger(CONFIG)
+    way = rivals(ledger)
+    left = way.failed(Failure(Outcome.FAILED, "reset"), 2, lost)
+    assert left.replica == ("t-1" if lost == "t-0" else "t-0")
+    assert way.failed(Failure(Outcome.FAILED, "reset"), 3, left.replica).replica == "t-2"
+    with pytest.raises(UpstreamError, match="t-0: reset"):
+        way.failed(Failure(Outcome.FAILED, "reset"), 4)
+
+
+def test_there_is_no_hedge_without_budget_attempts_or_a_second_replica() -> None:
+    spent = RetryBudget(0.0)
+    while spent.take(0):
+        pass
+    for way in (dispatch(Ledger(CONFIG), budget=spent), dispatch(Ledger(CONFIG), attempts=1)):
+        way.begin(0)
+        assert way.hedge(0) is None
+    way = dispatch(Ledger(CONFIG), attempts=9)
+    way.begin(0)
+    assert [way.hedge(0) is None for _ in range(3)] == [False, False, True]
+
+
+def test_a_client_that_leaves_closes_both() -> None:
+    ledger = Ledger(CONFIG)
+    rivals(ledger).closed(Outcome.ABANDONED, 2)
+    assert [ledger.in_flight(name) for name in NAMES] == [0, 0, 0]

@@ -23,7 +23,6 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PrivateAttr,
     SecretStr,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -59,22 +58,20 @@ Name = Annotated[str, AfterValidator(_name)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
+
+
+def _or_auto(schema: dict[str, Any]) -> None:
+    """Lets editors know that the word `auto` is allowed too."""
+    kinds = {key: schema.pop(key) for key in ("type", "items", "uniqueItems") if key in schema}
+    schema["anyOf"] = [*schema.get("anyOf", [kinds]), {"const": AUTO}]
+
+
 Context = Annotated[
     int | None,
     BeforeValidator(lambda value: None if value == AUTO else value),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": AUTO}]}),
+    Field(json_schema_extra=_or_auto),
 ]
-Abilities = Annotated[
-    frozenset[Need],
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"enum": [need.value for need in Need]}},
-                {"const": AUTO},
-            ]
-        }
-    ),
-]
+Abilities = Annotated[frozenset[Need], Field(json_schema_extra=_or_auto)]
 
 
 def _period(value: float) -> float:
@@ -371,6 +368,10 @@ class LoadPolicy(_Model):
     """Pressure of every replica that may answer from which a request is refused (503, with
     Retry-After): 4 is 256 requests on each where `limits.requests` is 64.  Half of it for what has
     a priority number above 0 (it can wait), twice for below 0.  `null`: nothing is refused."""
+    hedge: bool = False
+    """Whether a stream whose first token is later than 19 of 20 have been is sent to a second
+    replica of its tier as well, within `server.retry_share`; whoever comes first answers, the
+    other is cut off at once."""
     stamp: int = Field(-1, le=0)
     """vLLM priority (lower goes first) of requests that are easy, sent as `X-Vllm-Priority` where
     the client set none; housekeeping gets its opposite.  It helps where vLLM runs with
