@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -238,3 +239,29 @@ def test_prometheus_has_our_series(proxy: Proxy) -> None:
 def test_the_models_are_listed(proxy: Proxy) -> None:
     listed = {model["id"] for model in proxy.http.get("/v1/models").json()["data"]}
     assert {"auto", "backup"} <= listed
+
+
+def test_easy_requests_are_stamped_for_vllms_own_queue(proxy: Proxy, behind: Stage) -> None:
+    for text, sent in ((EASY, "-1"), (HARD, None)):
+        proxy.post("/v1/chat/completions", {"model": "auto", "messages": chat(text)})
+        asked = [fake.requests[-1] for fake in behind.fakes if fake.requests]
+        assert [dict(each.headers).get("x-vllm-priority") for each in asked] == [sent]
+        behind.forget()
+
+
+def test_tiers_that_match_no_deployment_are_said_at_the_start(
+    behind: Stage, tmp_path: Path
+) -> None:
+    behind.forget()
+    config = behind.document(behind.config(LADDER))
+    for deployment in config["model_list"]:
+        deployment["model_info"]["gpu_tier"] = "tiny"
+    (tmp_path / "tier_router.yaml").write_text(behind.source(LADDER), "utf-8")
+    with running(tmp_path, config) as proxy:
+        end = time.monotonic() + 20
+        while (said := proxy.log.read_text("utf-8")).count("model_info.gpu_tier") == 0:
+            assert time.monotonic() < end, said[-2000:]
+            time.sleep(0.1)
+        assert "the configuration has the tiers light, heavy" in said
+        assert "model_info.gpu_tier of the deployments says tiny" in said
+        assert not any(fake.requests for fake in behind.fakes)

@@ -8,7 +8,9 @@ from tier_router.litellm.logger import TierCallback
 from tier_router.litellm.strategy import TierStrategy, install
 
 callback = TierCallback()
-"""For `litellm_settings.callbacks`; finds its configuration at the first request."""
+"""For `litellm_settings.callbacks`; finds its configuration when the proxy starts, else at the
+first request."""
+callback.check_at_start()
 
 classifier = TierClassifier(callback)
 """For `complexity_router_config.classifier_plugin`."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide
 from tier_router.dispatch import Failure
-from tier_router.errors import NoReplica, TierRouterError
+from tier_router.errors import ConfigError, NoReplica, TierRouterError
 from tier_router.ledger import Outcome
 from tier_router.litellm import asked, shown
 from tier_router.litellm.groups import (
@@ -34,6 +34,7 @@ from tier_router.litellm.metrics import Metrics
 from tier_router.litellm.outcomes import failure_before
 from tier_router.litellm.visits import Visit, Visits
 from tier_router.litellm.watch import Watch
+from tier_router.pace import Usage
 from tier_router.pressure import DOWN
 from tier_router.request import View
 from tier_router.router import TierRouter
@@ -79,6 +80,21 @@ class Brain:
         self._members.update(group.members)
         self.router.ledger.adopt(fleet_of(config, self._members.values()))
         return group
+
+    def learn_all(self, deployments: Sequence[Deployment]) -> None:
+        """Learns all groups, so that what is down from the first is known to be there.
+
+        Raises ConfigError, which names both sides, where no deployment is of a configured tier.
+        """
+        groups: dict[str, list[Deployment]] = {}
+        for deployment in deployments:
+            groups.setdefault(str(deployment.get("model_name")), []).append(deployment)
+        tiered = {name: those for name, those in groups.items() if any(map(is_tiered, those))}
+        with self._lock:
+            found = [self.learn(name, those) for name, those in tiered.items()]
+        if not any(found):
+            members = map(self.servers.member, filter(is_tiered, deployments))
+            raise ConfigError(mismatch(self.router.config, members, ", ".join(groups)))
 
     async def ahead(self, messages: Any, kwargs: Mapping[str, Any]) -> None:
         """Lets the event loop go on while the classifier asks others, before the lock is taken."""
@@ -129,12 +145,22 @@ class Brain:
         visit = self.visits.found(notes)
         return None if visit is None or visit.unrouted is not None else visit.decision
 
-    def ended(self, notes: Mapping[str, Any], deployment: str, failure: Failure | None) -> None:
-        """An attempt on `deployment` ended: closes its lease, if that is still open."""
+    def ended(
+        self,
+        notes: Mapping[str, Any],
+        deployment: str,
+        failure: Failure | None,
+        usage: Usage | None = None,
+    ) -> None:
+        """An attempt on `deployment` ended: closes its lease, if that is still open, and learns
+        from the answer's usage."""
         with self._lock:
             visit, member = self.visits.found(notes), self._members.get(deployment)
             lease = None if visit is None else visit.lease
             if lease is not None and member is not None and member.replica == lease.replica:
+                if visit is not None and visit.read is not None and failure is None:
+                    pace = self.router.paces.of(member.tier)
+                    pace.answered(visit.read[0], lease, usage, self._clock())
                 self._settle(visit, failure)
 
     def finished(self, notes: Mapping[str, Any], failure: Failure | None) -> None:
@@ -190,7 +216,10 @@ class Brain:
         """The next decision of a request whose replicas in `up` are healthy; opens its lease."""
         pressures = dict(self.router.pressures())
         pressures.update((m.replica, DOWN) for m in group.members.values() if m.replica not in up)
-        choose = partial(decide, view, judged, group.config, group.thresholds, pressures)
+        choose = partial(
+            decide, view, judged, group.config, group.thresholds, pressures,
+            scales=self.router.paces.scales(view),
+        )  # fmt: skip
         try:
             decision = choose(visit.tried)
         except NoReplica:

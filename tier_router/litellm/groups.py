@@ -107,7 +107,8 @@ def group_of(
         load=config.load,
         server=config.server,
     )
-    return Group(known, ladder, tuple(thresholds[place] for place in places[:-1]))
+    steps = tuple(thresholds[place] for place in places[:-1])
+    return Group(known, ladder, steps or tuple(thresholds[:1]))
 
 
 def fleet_of(config: Config, members: Iterable[Member]) -> Config:

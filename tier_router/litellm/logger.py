@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +18,17 @@ from tier_router.litellm.brain import Brain
 from tier_router.litellm.events import Events
 from tier_router.litellm.groups import Deployment
 from tier_router.litellm.settings import find
+from tier_router.litellm.state import all_of
 from tier_router.router import TierRouter
 
 log = logging.getLogger("tier_router.litellm")
+
+PROXY = "litellm.proxy.proxy_server"
+"""The module in which LiteLLM's proxy keeps its router, as `llm_router`, once it has made it."""
+
+START_SECONDS, START_STEP = 120.0, 0.1
+"""How long, and how often, a starting proxy is looked at: it reads its callbacks before its
+models."""
 
 
 class TierCallback(Events):
@@ -38,6 +48,7 @@ class TierCallback(Events):
         self._lock = Lock()
         self._broken: ConfigError | None = None
         self._failed_once = False
+        self._checking: asyncio.Task[None] | None = None
 
     @property
     def brain(self) -> Brain:
@@ -52,6 +63,31 @@ class TierCallback(Events):
                     self._broken = error
                     raise
             return self._brain
+
+    def check_at_start(self) -> None:
+        """Within a proxy that is starting: says as soon as its deployments are known whether the
+        configuration is there and fits them, instead of at the first request."""
+        if PROXY not in sys.modules:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        self._checking = loop.create_task(self._check())
+
+    async def _check(self) -> None:
+        for _ in range(int(START_SECONDS / START_STEP)):
+            router = getattr(sys.modules[PROXY], "llm_router", None)
+            if router is not None and all_of(router):
+                break
+            await asyncio.sleep(START_STEP)
+        else:
+            return  # a proxy without models, or with those of a database only
+        try:
+            brain = await asyncio.to_thread(lambda: self.brain)
+            brain.learn_all(all_of(router))
+        except ConfigError as error:
+            log.error("%s", error)
 
     async def async_filter_deployments(
         self,

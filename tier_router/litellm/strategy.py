@@ -10,10 +10,9 @@ from typing import Any
 
 from tier_router.config import Config
 from tier_router.decide import Decision
-from tier_router.errors import ConfigError
 from tier_router.litellm.brain import Brain
 from tier_router.litellm.events import Events
-from tier_router.litellm.groups import Deployment, is_tiered, mismatch
+from tier_router.litellm.groups import Deployment
 from tier_router.litellm.host import CustomRoutingStrategyBase, litellm
 from tier_router.litellm.logger import router_of
 from tier_router.litellm.state import all_of, cooling, deployments_of, healthy_of
@@ -92,22 +91,9 @@ def install(
     callback.  Raises ConfigError, which names both sides, where no deployment is of a tier of it.
     """
     brain = Brain(router_of(source, clock), clock)
-    _check(router, brain)
+    brain.learn_all(all_of(router))
     strategy = TierStrategy(router, brain)
     attach = getattr(router, "register_plugin", None) or router.set_custom_routing_strategy
     attach(strategy)
     litellm.callbacks.append(Events(brain))
     return strategy
-
-
-def _check(router: Any, brain: Brain) -> None:
-    """Learns all groups, so that what is down from the first is known to be there."""
-    groups: dict[str, list[Deployment]] = {}
-    for deployment in all_of(router):
-        groups.setdefault(str(deployment.get("model_name")), []).append(deployment)
-    found = [
-        brain.learn(name, those) for name, those in groups.items() if any(map(is_tiered, those))
-    ]
-    if not any(found):
-        members = map(brain.servers.member, filter(is_tiered, all_of(router)))
-        raise ConfigError(mismatch(brain.router.config, members, ", ".join(groups)))
