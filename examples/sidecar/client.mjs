@@ -1,7 +1,8 @@
 // Any OpenAI client works: point it at the sidecar, and leave the model to it.
 //
-//   tier-router serve &
-//   npm install openai && node client.mjs
+//   npm install openai
+//   sh run.sh node client.mjs                        simulated tiers, started for it
+//   TIER_ROUTER_URL=http://... node client.mjs       yours
 //
 // What is my balance?
 //   tier:   light

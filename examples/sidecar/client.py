@@ -1,7 +1,7 @@
 """Any OpenAI client works: point it at the sidecar, and leave the model to it.
 
-tier-router serve &
-python examples/sidecar/client.py
+sh examples/sidecar/run.sh python examples/sidecar/client.py    simulated tiers, started for it
+TIER_ROUTER_URL=http://... python examples/sidecar/client.py     yours
 
 What is my balance?
   tier:   light

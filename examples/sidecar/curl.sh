@@ -1,8 +1,8 @@
 #!/bin/sh
 # The sidecar with nothing but curl.
 #
-#   tier-router serve &
-#   sh curl.sh
+#   sh run.sh sh curl.sh                        simulated tiers, started for it
+#   TIER_ROUTER_URL=http://... sh curl.sh       yours
 #
 # x-tier-router-tier: light
 # x-tier-router-tier: heavy

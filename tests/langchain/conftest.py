@@ -36,6 +36,12 @@ class Stage:
     def fakes(self) -> list[FakeVllm]:
         return [*self.light, self.heavy]
 
+    def forget(self) -> None:
+        """Nothing has arrived, and nothing is to go wrong."""
+        for fake in self.fakes:
+            fake.requests.clear()
+            fake.faults.clear()
+
     def asked(self) -> list[Any]:
         """The bodies that arrived, in order."""
         found = [each for fake in self.fakes for each in fake.requests]
@@ -53,9 +59,7 @@ def running() -> Iterator[Stage]:
 @pytest.fixture
 def stage(running: Stage) -> Stage:
     """The running tiers, with nothing left of the test before."""
-    for fake in running.fakes:
-        fake.requests.clear()
-        fake.faults.clear()
+    running.forget()
     return running
 
 

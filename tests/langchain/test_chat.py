@@ -262,6 +262,24 @@ def test_leases_are_given_back(stage: Any) -> None:
     assert [flight(name) for name in ("light-0", "light-1", "heavy-0")] == [0, 0, 0]
 
 
+def test_easy_calls_are_stamped_for_vllms_own_queue(stage: Any) -> None:
+    chat = model(stage)
+    for text, sent in (("hello", "-1"), ("prove it", None)):
+        stage.forget()
+        chat.invoke(text)
+        asked = [each for fake in stage.fakes for each in fake.requests]
+        assert [dict(each.headers).get("x-vllm-priority") for each in asked] == [sent]
+
+
+def test_answers_teach_the_tiers_pace(stage: Any) -> None:
+    chat = model(stage)
+    chat.invoke("hello")
+    pace = chat.router.paces.of("light")
+    assert (pace.whole is not None, pace.gap) == (True, None)
+    list(chat.stream("hello"))
+    assert pace.gap is not None
+
+
 # ---- any chat models as tiers
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,41 @@ async def test_the_node_example(stage: Any, node_folder: Path) -> None:
     await stage.serve()
     told = await node(node_folder, "example.mjs", stage.sidecar.url)
     assert told.count("tier:   light") == told.count("tier:   heavy") == 1
+
+
+async def shell(*command: str, **env: str) -> str:
+    """What `run.sh` and the command it runs print."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        "sh",
+        str(EXAMPLES / "run.sh"),
+        *command,
+        env=os.environ | {"PATH": path} | env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, errors.decode()
+    return out.decode()
+
+
+@pytest.mark.skipif(
+    shutil.which("tier-router", path=str(Path(sys.executable).parent)) is None
+    or shutil.which("curl") is None,
+    reason="needs curl, and the package installed",
+)
+async def test_the_examples_start_simulated_tiers_of_their_own() -> None:
+    told = await shell(TIER_ROUTER_URL="")
+    lines = [line.strip() for line in told.splitlines()]
+    assert lines[:2] == ["x-tier-router-tier: light", "x-tier-router-tier: heavy"]
+    assert lines.count("tier:   light") >= 1
+    assert lines.count("tier:   light") == lines.count("tier:   heavy")
+    assert "reason: intent" in lines
+
+
+async def test_the_examples_use_the_sidecar_that_is_there(stage: Any) -> None:
+    await stage.serve()
+    example = str(EXAMPLES / "client.py")
+    told = await shell(sys.executable, example, TIER_ROUTER_URL=stage.sidecar.url)
+    assert "tier:   light" in told
+    assert sum(stage.served().values()) == 3

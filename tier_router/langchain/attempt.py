@@ -7,11 +7,14 @@ from time import monotonic
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+from langchain_core.messages.ai import UsageMetadata
 
 from tier_router.decide import Decision
 from tier_router.dispatch import Dispatch, Failure, failure_of_answer, failure_of_event
 from tier_router.errors import TierRouterError
 from tier_router.ledger import Outcome
+from tier_router.pace import Usage
 from tier_router.request import View
 from tier_router.router import TierRouter
 
@@ -45,9 +48,19 @@ class Attempt:
         except TierRouterError as final:
             raise final from error
 
-    def closed(self, outcome: Outcome) -> None:
-        """The answer is over."""
-        self._dispatch.closed(outcome, monotonic())
+    def closed(self, outcome: Outcome, usage: UsageMetadata | None = None) -> None:
+        """The answer is over; `usage` is what it says of itself."""
+        told = None
+        if usage is not None:
+            cached = usage.get("input_token_details", {}).get("cache_read") or 0
+            told = Usage(usage["input_tokens"], usage["output_tokens"], cached)
+        self._dispatch.closed(outcome, monotonic(), told)
+
+
+def usage_of(message: BaseMessage) -> UsageMetadata | None:
+    """What an answer, or a piece of one, says of its tokens."""
+    found: UsageMetadata | None = getattr(message, "usage_metadata", None)
+    return found
 
 
 def failure_of(error: Exception) -> Failure | None:

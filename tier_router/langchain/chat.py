@@ -31,12 +31,13 @@ from tier_router.config import Config, load, parse
 from tier_router.decide import Decision
 from tier_router.errors import ConfigError
 from tier_router.explain import record
-from tier_router.langchain.attempt import Attempt
+from tier_router.langchain.attempt import Attempt, usage_of
 from tier_router.langchain.body import view_of_messages
 from tier_router.langchain.vllm import ChatVllm, chat_vllm
 from tier_router.ledger import Outcome
 from tier_router.request import View
 from tier_router.router import TierRouter
+from tier_router.view import PRIORITY_HEADER
 
 KEY = "tier_router"
 """Where an answer's `response_metadata` holds its decision."""
@@ -268,7 +269,7 @@ class ChatTierRouter(BaseChatModel):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         attempt = self._attempt(messages, kwargs)
-        outcome = Outcome.ABANDONED
+        outcome, usage = Outcome.ABANDONED, None
         try:
             while True:
                 model, options = attempt.model, self._options(attempt, kwargs)
@@ -285,15 +286,17 @@ class ChatTierRouter(BaseChatModel):
                 break
             if first is not None:
                 attempt.began()
+                usage = usage_of(first.message)
                 yield _noted(first, attempt.decision)
                 outcome = Outcome.FAILED
                 for chunk in chunks:
+                    usage = usage_of(chunk.message) or usage
                     outcome = Outcome.ABANDONED  # where the reader stops here
                     yield chunk
                     outcome = Outcome.FAILED  # where the model breaks off here
             outcome = Outcome.DONE
         finally:
-            attempt.closed(outcome)
+            attempt.closed(outcome, usage)
 
     async def _astream(
         self,
@@ -303,7 +306,7 @@ class ChatTierRouter(BaseChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
         attempt = self._attempt(messages, kwargs)
-        outcome = Outcome.ABANDONED
+        outcome, usage = Outcome.ABANDONED, None
         try:
             while True:
                 model, options = attempt.model, self._options(attempt, kwargs)
@@ -320,15 +323,17 @@ class ChatTierRouter(BaseChatModel):
                 break
             if first is not None:
                 attempt.began()
+                usage = usage_of(first.message)
                 yield _noted(first, attempt.decision)
                 outcome = Outcome.FAILED
                 async for chunk in chunks:
+                    usage = usage_of(chunk.message) or usage
                     outcome = Outcome.ABANDONED
                     yield chunk
                     outcome = Outcome.FAILED
             outcome = Outcome.DONE
         finally:
-            attempt.closed(outcome)
+            attempt.closed(outcome, usage)
 
     def _attempt(self, messages: Sequence[BaseMessage], kwargs: dict[str, Any]) -> Attempt:
         opened = kwargs.get("tier_decided")
@@ -350,12 +355,15 @@ class ChatTierRouter(BaseChatModel):
             del defaults["model"]
             if defaults:
                 options["extra_body"] = defaults | dict(options.get("extra_body") or {})
+            if attempt.decision.priority:
+                stamp = {PRIORITY_HEADER: str(attempt.decision.priority)}
+                options["extra_headers"] = stamp | dict(options.get("extra_headers") or {})
         if options.get("tools"):
             options = _bound(model, options)
         return options
 
     def _answered(self, attempt: Attempt, result: ChatResult) -> ChatResult:
-        attempt.closed(Outcome.DONE)
+        attempt.closed(Outcome.DONE, usage_of(result.generations[0].message))
         for generation in result.generations:
             _noted(generation, attempt.decision)
         return result

@@ -34,7 +34,9 @@ class Events(CustomLogger):
         if bucket is not None and decision is not None:
             shown.tag(bucket, decision)
         if decision is not None and decision.priority and kwargs.get("priority") is None:
-            headers = {str(name).lower(): v for name, v in (kwargs.get("extra_headers") or {}).items()}
+            headers = {
+                str(name).lower(): v for name, v in (kwargs.get("extra_headers") or {}).items()
+            }
             kwargs["extra_headers"] = {PRIORITY_HEADER: str(decision.priority)} | headers
         return kwargs
 
