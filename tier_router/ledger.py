@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import wraps
+from threading import RLock
+from typing import Concatenate, ParamSpec, TypeVar
 
 from tier_router.config import Config, Limits
 from tier_router.pressure import DOWN, FULL, Reading, pressure
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 LIFETIME = 3_600.0
 """Seconds after which a lease that nobody closed counts no more."""
@@ -125,6 +131,19 @@ class _Account:
         return said[0] if now < said[1] else None
 
 
+def _alone(
+    method: Callable[Concatenate[Ledger, _P], _T],
+) -> Callable[Concatenate[Ledger, _P], _T]:
+    """Runs a method while no other one runs: doors call from event loops and from threads."""
+
+    @wraps(method)
+    def locked(self: Ledger, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return locked
+
+
 class Ledger:
     """Counts leases per replica and rests those that fail.
 
@@ -133,6 +152,7 @@ class Ledger:
     """
 
     def __init__(self, config: Config) -> None:
+        self._lock = RLock()
         self._accounts: dict[str, _Account] = {}
         self._pressures: dict[str, float] = {}
         self._stale_at = -math.inf  # from when on the table has to be made anew
@@ -140,6 +160,7 @@ class Ledger:
         self._serial = 0
         self.adopt(config)
 
+    @_alone
     def adopt(self, config: Config) -> None:
         """Takes over a new configuration; what is known of replicas that stay is kept."""
         accounts: dict[str, _Account] = {}
@@ -153,6 +174,7 @@ class Ledger:
         self._pressures = dict.fromkeys(accounts, 0.0)
         self._stale_at = -math.inf
 
+    @_alone
     def opened(self, replica: str, tokens: float, now: float, lifetime: float = LIFETIME) -> Lease:
         """The lease of a request that is sent to `replica` with `tokens` of prompt and answer."""
         lease = Lease(replica, tokens, now, now + lifetime)
@@ -168,6 +190,7 @@ class Ledger:
             self._refresh(replica, account, now)
         return lease
 
+    @_alone
     def first_token(self, lease: Lease, now: float) -> None:
         """Notes the first token of the answer; the replica is alive."""
         if lease.first_at is None:
@@ -177,6 +200,7 @@ class Ledger:
                 self._alive(account, lease)
                 self._refresh(lease.replica, account, now)
 
+    @_alone
     def closed(
         self, lease: Lease, outcome: Outcome, now: float, retry_after: float | None = None
     ) -> None:
@@ -203,6 +227,7 @@ class Ledger:
             account.probe = None
         self._refresh(lease.replica, account, now)
 
+    @_alone
     def pressures(self, now: float) -> Mapping[str, float]:
         """Pressure by replica; a view of the ledger's own table, valid until it is told more."""
         while self._expiries and (self._expiries[0][0] <= now or not self._expiries[0][2].open):
@@ -214,6 +239,7 @@ class Ledger:
                 self._refresh(name, account, now)
         return self._pressures
 
+    @_alone
     def report(self, now: float) -> Report:
         """What other processes should know: this process's own leases and findings."""
         accounts = self._accounts.items()
@@ -227,6 +253,7 @@ class Ledger:
             },
         )
 
+    @_alone
     def heard(self, reports: Sequence[Report], now: float) -> None:
         """Takes over what the other processes say, in place of what they said before."""
         for name, account in self._accounts.items():
@@ -236,6 +263,7 @@ class Ledger:
             account.peer_rest = now + rest if rest > 0 else 0.0
             self._refresh(name, account, now)
 
+    @_alone
     def read(self, replica: str, reading: Reading, now: float, lasts: float) -> None:
         """Takes over what `replica` says of itself, to be believed for `lasts` seconds.
 

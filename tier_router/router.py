@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from tier_router.config import Config, load
 from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide
 from tier_router.dispatch import Dispatch, RetryBudget
 from tier_router.errors import ConfigError, Overloaded
+from tier_router.exchange.ticking import TickingThread
 from tier_router.ledger import Lease, Ledger
 from tier_router.pace import Paces, Usage
 from tier_router.questions import Known, answer
 from tier_router.request import Turn, View
+from tier_router.scrape.findings import Found, effective
 from tier_router.view import view_of
 
 CACHED_TURNS = 4_096
@@ -53,6 +56,9 @@ class TierRouter:
         self.ledger = Ledger(config)
         self.paces = Paces()
         self._budget = RetryBudget(config.server.retry_share)
+        self._sharing: int | None = None
+        self._written = config
+        self._found: dict[str, Found] = {}
         self.reload(config)
 
     @classmethod
@@ -62,7 +68,8 @@ class TierRouter:
 
     @property
     def config(self) -> Config:
-        """The configuration in force."""
+        """The configuration in force: what was written, and what was found of the replicas where
+        that leaves it to them."""
         return self._config
 
     @property
@@ -99,7 +106,11 @@ class TierRouter:
             except _Pending as pending:
                 return pending.verdict
 
-        self._config, self._thresholds = prepared.config, prepared.thresholds
+        old, new = _urls(self._written), _urls(prepared.config)
+        self._written = prepared.config
+        self._found = {name: f for name, f in self._found.items() if old[name] == new.get(name)}
+        self._config = effective(prepared.config, self._found)
+        self._thresholds = prepared.thresholds
         self._classifier, self._classify = classifier, classify
         self.ledger.adopt(prepared.config)
         self._budget.share = prepared.config.server.retry_share
@@ -107,6 +118,23 @@ class TierRouter:
     def reload(self, config: Config) -> None:
         """Prepares and adopts `config`."""
         self.adopt(self.prepare(config))
+
+    def found(self, replica: str, found: Found) -> None:
+        """Takes over what was learned of a replica, by name: contexts and abilities that the
+        configuration leaves open follow from it."""
+        if replica in _urls(self._written) and self._found.get(replica) != found:
+            self._found[replica] = found
+            self._config = effective(self._written, self._found)
+
+    def share(self) -> None:
+        """Tells other processes what is in flight here, and hears of them, from now on and from a
+        thread of its own; once for each process, and not where `state` is memory.
+
+        Raises ConfigError where what `state` names is not installed.
+        """
+        if self._config.state != "memory://" and self._sharing != os.getpid():
+            self._sharing = os.getpid()
+            TickingThread(self._config.state, self.ledger)
 
     def pressures(self) -> Mapping[str, float]:
         """The present pressure of each replica, by name."""
@@ -211,6 +239,11 @@ def _configured(config: Config) -> Classifier:
     if chosen.file is None:
         return SemanticClassifier.of_routes(routes, chosen.deadline)
     return SemanticClassifier.of_file(chosen.file, chosen.deadline)
+
+
+def _urls(config: Config) -> dict[str, str]:
+    """{name: URL} of all replicas."""
+    return {each.name or each.url: each.url for tier in config.tiers for each in tier.replicas}
 
 
 def _thresholds(config: Config, classifier: Classifier) -> tuple[float, ...]:

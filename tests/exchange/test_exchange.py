@@ -1,7 +1,10 @@
 """One suite over every exchange: memory, and a real Redis."""
 
 import asyncio
+import gc
 import logging
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -13,6 +16,8 @@ from tier_router.exchange.memory import Alone, Board
 from tier_router.exchange.ticking import Ticking
 from tier_router.ledger import Ledger, Outcome, Report
 from tier_router.pressure import DOWN
+from tier_router.router import TierRouter
+from tier_router.testing import FixedClassifier
 
 CONFIG = parse(
     "tiers: [{name: t, model: m, limits: {requests: 10}, replicas: [http://a, http://b]}]"
@@ -240,3 +245,60 @@ def eventually() -> Callable[..., Awaitable[None]]:
         raise AssertionError("it never came about")
 
     return wait
+
+
+# ---- doors without an event loop of their own
+
+
+def test_routers_that_share_hear_each_other_from_threads(redis_url: str) -> None:
+    shared = CONFIG.model_copy(update={"state": redis_url + "?name=threads"})
+    routers = [TierRouter(shared, lambda _: FixedClassifier(0.1)) for _ in range(2)]
+    for place in (0, 1, 1):
+        routers[place].share()
+    lease = routers[0].ledger.opened("t-0", 10, time.monotonic())
+    until(lambda: routers[1].pressures()["t-0"] == pytest.approx(0.1))
+    routers[0].ledger.closed(lease, Outcome.DONE, time.monotonic())
+    until(lambda: routers[1].pressures()["t-0"] == 0.0)
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("tier-router-state") == 2
+    routers.clear()
+    gc.collect()
+    until(lambda: all(t.name != "tier-router-state" for t in threading.enumerate()))
+
+
+def test_memory_is_not_shared_and_a_missing_redis_harms_nobody() -> None:
+    router = TierRouter(CONFIG, lambda _: FixedClassifier(0.1))
+    router.share()
+    gone = CONFIG.model_copy(update={"state": "redis://127.0.0.1:1"})
+    lonely = TierRouter(gone, lambda _: FixedClassifier(0.1))
+    lonely.share()
+    lonely.ledger.opened("t-0", 10, time.monotonic())
+    assert lonely.pressures()["t-0"] == pytest.approx(0.1)
+    assert [t.name for t in threading.enumerate()].count("tier-router-state") == 1
+    del lonely
+    gc.collect()
+    until(lambda: all(t.name != "tier-router-state" for t in threading.enumerate()))
+
+
+def test_threads_keep_the_books_straight() -> None:
+    ledger = Ledger(CONFIG)
+
+    def work() -> None:
+        for step in range(2_000):
+            ledger.closed(ledger.opened("t-0", 1, step), Outcome.DONE, step)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert ledger.in_flight("t-0") == 0
+    assert ledger.pressures(0)["t-0"] == 0.0
+
+
+def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Waits until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import pytest
 
 from tests.http.tools import GRANULARITY, Ear, answer, both_loops, chunk, read_request, upstream
 from tier_router_proxy.http import Pool, Reason, Wheel
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for localhost, made for this run, with its key in the same file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs the openssl command")
-    folder = tmp_path_factory.mktemp("tls")
-    command = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    files = ["-keyout", str(folder / "key"), "-out", str(folder / "cert")]
-    subprocess.run([openssl, *command.split(), *names, *files], check=True, capture_output=True)
-    both = folder / "both"
-    both.write_bytes((folder / "key").read_bytes() + (folder / "cert").read_bytes())
-    return both
 
 
 class Seen:

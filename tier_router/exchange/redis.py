@@ -17,7 +17,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 import redis.asyncio as aioredis
+from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from tier_router.exchange import EXPIRY, ExchangeError
@@ -43,6 +45,7 @@ class RedisExchange:
         self._own = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._url = url.replace(f"name={name}", "").rstrip("?&")
         self._client: Any = None
+        self._others: list[Any] = []  # clients of the Sentinels that the client asks
 
     def __repr__(self) -> str:
         return f"<RedisExchange {urlsplit(self._url).hostname} as {self._own}>"
@@ -90,12 +93,13 @@ class RedisExchange:
 
     def _connected(self) -> Any:
         if self._client is None:
-            self._client = _client(self._url)
+            self._client, self._others = _client(self._url)
         return self._client
 
     async def _drop(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
+        clients = [client for client in (self._client, *self._others) if client is not None]
+        self._client, self._others = None, []
+        for client in clients:
             try:
                 await client.aclose()
             except (RedisError, OSError):
@@ -105,26 +109,34 @@ class RedisExchange:
 _DECODER = msgspec.json.Decoder(Report)
 
 
-def _client(url: str) -> Any:
-    """The client for a URL; it connects at its first command."""
+def _client(url: str) -> tuple[Any, list[Any]]:
+    """The client for a URL, and those of the Sentinels that it asks; they connect at their first
+    command."""
     parts = urlsplit(url)
-    options: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
+    options: dict[str, Any] = {
+        "socket_timeout": TIMEOUT,
+        "socket_connect_timeout": TIMEOUT,
+        # the next tick tries again; and a Sentinel that is down must not keep from the others
+        "retry": Retry(NoBackoff(), 0),
+    }
     if parts.scheme == "redis+cluster":
-        return aioredis.RedisCluster.from_url(url.replace("redis+cluster", "redis", 1), **options)
+        url = url.replace("redis+cluster", "redis", 1)
+        return aioredis.RedisCluster.from_url(url, **options), []
     if parts.scheme != "redis+sentinel":
-        return aioredis.Redis.from_url(url, **options)
+        return aioredis.Redis.from_url(url, **options), []
     given, _, hosts = parts.netloc.rpartition("@")
     user, _, password = given.partition(":")
     places = [_host(host) for host in hosts.split(",")]
     master, _, database = parts.path.strip("/").partition("/")
-    sentinel = Sentinel(places, **options)  # type: ignore[no-untyped-call]
-    return sentinel.master_for(
+    sentinel = Sentinel(places, sentinel_kwargs=options, **options)  # type: ignore[no-untyped-call]
+    client = sentinel.master_for(
         master or "mymaster",
         db=int(database or 0),
         username=unquote(user) or None,
         password=unquote(password) or None,
         **options,
     )
+    return client, sentinel.sentinels
 
 
 def _host(text: str) -> tuple[str, int]:

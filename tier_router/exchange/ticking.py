@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
+import weakref
 from collections.abc import Callable
 
-from tier_router.exchange import Exchange, ExchangeError
+from tier_router.exchange import Exchange, ExchangeError, exchange_of
 from tier_router.ledger import Ledger
 
 log = logging.getLogger("tier_router.exchange")
@@ -22,12 +24,12 @@ PATIENCE = 1.0
 
 
 class Ticking:
-    """Keeps a ledger in touch with the other processes; an async context manager."""
+    """Keeps a ledger in touch with the other processes, from `start` to `stop`."""
 
     def __init__(
         self,
         exchange: Exchange,
-        ledger: Callable[[], Ledger],
+        ledger: Callable[[], Ledger | None],
         clock: Callable[[], float] = time.monotonic,
         tick: float = TICK,
     ) -> None:
@@ -53,6 +55,8 @@ class Ticking:
     async def beat(self) -> bool:
         """One exchange of reports; False if the store did not answer."""
         ledger = self._ledger()
+        if ledger is None:
+            return False
         try:
             reports = await self._exchange.swap(ledger.report(self._clock()))
         except ExchangeError as error:
@@ -71,3 +75,30 @@ class Ticking:
         while True:
             answered = await self.beat()
             await asyncio.sleep(self._tick if answered else PATIENCE)
+
+
+class TickingThread:
+    """Ticks from a daemon thread with an event loop of its own, for doors whose event loops come
+    and go; ends with the ledger, or when the process does."""
+
+    def __init__(self, state: str, ledger: Ledger) -> None:
+        exchange_of(state)  # raises ConfigError here, not in the thread
+        self._state, self._ledger = state, weakref.ref(ledger)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tier-router-state", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends, and takes this process's report back."""
+        self._over.set()
+        self._thread.join(2 * PATIENCE)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        ticking = Ticking(exchange_of(self._state), self._ledger)
+        while self._ledger() is not None and not self._over.is_set():
+            answered = await ticking.beat()
+            await asyncio.sleep(TICK if answered else PATIENCE)
+        await ticking.stop()

@@ -340,6 +340,7 @@ class ChatTierRouter(BaseChatModel):
         view = opened.view if isinstance(opened, _Opened) else self._view(messages, kwargs)
         for name in OWN:
             kwargs.pop(name, None)
+        self._router.share()
         return Attempt(self._router, self._models, view)
 
     def _options(self, attempt: Attempt, kwargs: Mapping[str, Any]) -> dict[str, Any]:

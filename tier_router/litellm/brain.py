@@ -113,6 +113,7 @@ class Brain:
         """The deployments of the replica that is to answer, or all of `healthy` where the choice
         is LiteLLM's.  Opens a lease for what it chose.  `called` is the name that the client used,
         where that is known."""
+        self.router.share()
         with self._lock:
             bucket = asked.bucket_of(kwargs)
             before = self.visits.found(kwargs)
