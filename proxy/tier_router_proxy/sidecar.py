@@ -13,9 +13,11 @@ from tier_router.config import Config
 from tier_router.exchange import exchange_of
 from tier_router.exchange.ticking import Ticking
 from tier_router.router import TierRouter
+from tier_router.scrape.poller import Poller
 from tier_router.testing.sim import SimHost
 from tier_router_proxy.answers import refusal_answer
 from tier_router_proxy.app import App
+from tier_router_proxy.fetch import PoolFetch
 from tier_router_proxy.http.requests import Limits
 from tier_router_proxy.http.server import Server
 from tier_router_proxy.http.timers import Wheel
@@ -42,10 +44,14 @@ class Sidecar:
         config = self.router.config
         self._wheel = Wheel()
         self._pools = Pools(self._wheel)
+        self._fetch = PoolFetch(self._pools)
+        self._poller = Poller(self._fetch, self.router.ledger, self.router.found)
         up = Upstreams(self.router, self._pools, self.metrics, time.monotonic)
         self._app = App(up)
         self._server = Server(self._app, _limits(config), self._wheel, refusal_answer)
-        self._pools.adopt(await self._dialled(config), config.server.timeouts.connect)
+        dialled = await self._dialled(config)
+        self._pools.adopt(dialled, config.server.timeouts.connect)
+        self._fetch.adopt(dialled)
         host, port = config.server.host, config.server.port
         try:
             host, port = await self._server.listen(host, port)
@@ -54,6 +60,8 @@ class Sidecar:
             raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._share(config.state)
+        self._poller.adopt(config, dialled)
+        self.metrics.polls(self._poller)
         return self.url
 
     async def reload(self, config: Config) -> None:
@@ -65,7 +73,9 @@ class Sidecar:
         dialled = await self._dialled(config)
         # in one go, so that no request meets the new router with the old pools
         gone = self._pools.adopt(dialled, config.server.timeouts.connect)
+        self._fetch.adopt(dialled)
         self.router.adopt(prepared)
+        self._poller.adopt(config, dialled)
         self._server.limits = _limits(config)
         for pool in gone:
             await pool.close()
@@ -81,6 +91,7 @@ class Sidecar:
         seconds = self.router.config.server.drain if drain is None else drain
         ended = await self._server.drain(seconds)
         await self._unshare()
+        await self._poller.stop()
         await self._pools.close()
         await self._sims.aclose()
         self._wheel.close()

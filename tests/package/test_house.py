@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
     {"errors"},
     {"request", "config", "pressure", "turn"},
     {"view", "classify", "ledger", "pace", "decide", "dispatch", "explain", "questions"},
-    {"encoder", "exchange", "data", "semantic"},
+    {"encoder", "exchange", "data", "scrape", "semantic"},
     {"router"},
     {"testing", "litellm", "langchain"},
     {"train", "calibrate", "simulate"},

@@ -56,6 +56,8 @@ async def test_names_that_need_escapes(dial: Any) -> None:
         wire = await dial(fake)
         wire.send(path="/metrics", method="GET")
         page = (await wire.answer())[2].decode()
-        for family in text_string_to_metric_families(page):
-            for sample in family.samples:
+        families = list(text_string_to_metric_families(page))
+        assert any(family.name == "process_start_time_seconds" for family in families)
+        for family in families:
+            for sample in family.samples if family.name.startswith("vllm:") else ():
                 assert sample.labels["model_name"] == 'a "quoted\\ name'

@@ -66,6 +66,31 @@ def check(
 
 
 @app.command()
+def doctor(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG]",
+            help="The configuration; found as for the other commands where left out.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that each answer of a replica may take.", min=0.1)
+    ] = 15.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit code 1 for warnings too, not only for errors.")
+    ] = False,
+) -> None:
+    """Look at every replica, and say what is wrong with it and what would mend it."""
+    from tier_router.cli.doctor import run
+
+    raise typer.Exit(run(resolve(path or config), as_json, timeout, strict))
+
+
+@app.command()
 def explain(
     text: Annotated[
         str | None,

@@ -342,7 +342,8 @@ class Poll(_Model):
     for these, `false` for never."""
 
     load: Period = 0.25
-    """`/load`, the requests of all clients: 0.7 ms for vLLM, and right within 35 ms."""
+    """`/load`, the requests of all clients: 0.7 ms for vLLM, and right within 35 ms.  Where this is
+    not written, more than 25 replicas are asked less often: 100 times a second all together."""
     metrics: Period = 2.0
     """`/metrics`, queue and KV cache: 4 to 46 ms of vLLM's own event loop, so not more often."""
     models: Period = 30.0

@@ -9,7 +9,7 @@ async with FakeVllm("light", speed=Speed(slots=2)) as fake:
 from tier_router.testing.classifier import FixedClassifier
 from tier_router.testing.clock import ManualClock
 from tier_router.testing.engine import FAST, Engine, Gauges, QueueFull, Speed
-from tier_router.testing.fake_vllm import FakeVllm
+from tier_router.testing.fake_vllm import FakeVllm, Flags
 from tier_router.testing.faults import (
     BAD_GATEWAY,
     BUSY,
@@ -53,6 +53,7 @@ __all__ = [
     "Fault",
     "Faults",
     "FixedClassifier",
+    "Flags",
     "Garbage",
     "Gauges",
     "Hang",

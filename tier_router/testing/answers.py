@@ -86,12 +86,14 @@ class Writer:
     answer: Callable[[Body], str] | None = None
     multimodal: bool = False
     """Takes images and sound, of which it sees nothing."""
+    parses_thoughts: bool = True
+    """Tells thoughts from the answer; else they are a part of it, in `<think>`."""
 
     def chat(self, body: Body, room: int, choice: int = 0) -> Draft:
         """The answer to a chat in at most `room` tokens."""
         question = _question(body)
         call = structured.tool_call(body, question)
-        thought = _thought(self.model, body, question)
+        thought = self._thought(body, question)
         if call is not None:
             name, arguments = call
             said = [(Part.CALL, name), *((Part.ARGUMENTS, x) for x in tokens.pieces(arguments))]
@@ -101,6 +103,14 @@ class Writer:
     def completion(self, body: Body, prompt: str, room: int, choice: int = 0) -> Draft:
         """The continuation of `prompt` in at most `room` tokens."""
         return self._text(body, prompt, [], room, choice)
+
+    def _thought(self, body: Body, question: str) -> list[tuple[Part, str]]:
+        if not thinks(body):
+            return []
+        thought = prose(f"{self.model} thinks:", question, 2 * natural_length(question))
+        if self.parses_thoughts:
+            return [(Part.REASONING, piece) for piece in thought]
+        return [(Part.CONTENT, piece) for piece in ("<think>", *thought, "</think>")]
 
     def _text(
         self,
@@ -132,13 +142,6 @@ def thinks(body: Body) -> bool:
     if isinstance(kwargs, Mapping) and isinstance(kwargs.get("enable_thinking"), bool):
         return bool(kwargs["enable_thinking"])
     return body.get("reasoning_effort") not in (None, "none")
-
-
-def _thought(model: str, body: Body, question: str) -> list[tuple[Part, str]]:
-    if not thinks(body):
-        return []
-    length = 2 * natural_length(question)
-    return [(Part.REASONING, x) for x in prose(f"{model} thinks:", question, length)]
 
 
 def _fit(

@@ -36,6 +36,8 @@ class Order:
     include_usage: bool = False
     continuous_usage: bool = False
     priority: int = 0
+    prompt_details: bool = True
+    """Whether `usage` says what came from the prefix cache."""
 
     @property
     def completion_tokens(self) -> int:

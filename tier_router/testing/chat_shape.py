@@ -82,7 +82,7 @@ def _usage(order: Order, prompt_details: Json) -> Json:
     thought = sum(draft.reasoning_tokens for draft in order.drafts)
     return {
         **bodies.counts(order.prompt_tokens, order.completion_tokens),
-        "prompt_tokens_details": prompt_details,
+        "prompt_tokens_details": prompt_details if order.prompt_details else None,
         "completion_tokens_details": {"reasoning_tokens": thought},
     }
 

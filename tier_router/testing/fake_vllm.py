@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -24,6 +25,24 @@ VERSION = "0.32.0"
 
 _GENERATING = ("/v1/chat/completions", "/v1/completions")
 _JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Flags of `vllm serve` that show in what it answers."""
+
+    load_tracking: bool = True
+    """`--enable-server-load-tracking`: without it `/load` always says 0."""
+    tool_choice: bool = True
+    """`--enable-auto-tool-choice --tool-call-parser ...`: without them tools are refused, unless
+    the request names one."""
+    reasoning_parser: bool = True
+    """`--reasoning-parser ...`: without it thoughts are a part of the content."""
+    prompt_details: bool = True
+    """`--enable-prompt-tokens-details`: without it `prompt_tokens_details` is null."""
+
+
+ALL_FLAGS = Flags()
 
 
 class FakeVllm:
@@ -50,6 +69,7 @@ class FakeVllm:
         keep_alive: float | None = KEEP_ALIVE,
         scale: float = 1.0,
         record: bool = True,
+        flags: Flags = ALL_FLAGS,
     ) -> None:
         self.model = model
         self.aliases = tuple(aliases)
@@ -57,6 +77,7 @@ class FakeVllm:
         self.api_key = api_key
         self.host = host
         self.port = port
+        self.flags = flags
         self.requests: list[Recorded] = []
         self.faults = Faults()
         self.engine = Engine(speed)
@@ -72,7 +93,7 @@ class FakeVllm:
             "/health": lambda: ("", b""),
             "/ping": lambda: ("", b""),
             "/version": lambda: (_JSON, encode({"version": VERSION})),
-            "/load": lambda: (_JSON, encode({"server_load": self._load})),
+            "/load": lambda: (_JSON, encode({"server_load": self._counted()})),
             "/metrics": lambda: (CONTENT_TYPE, self.metrics.text(self.model, self.engine)),
             "/v1/models": lambda: (_JSON, encode(self._model_cards())),
         }
@@ -85,7 +106,8 @@ class FakeVllm:
     async def start(self) -> None:
         """Listen; returns once clients can connect."""
         self.port = await self.connections.start(self.host, self.port)
-        self._started = int(time.time())
+        self.metrics.born = time.time()
+        self._started = int(self.metrics.born)
         self._pacer.start()
 
     async def stop(self, grace: float = 0.0) -> None:
@@ -107,6 +129,9 @@ class FakeVllm:
         trace: TracebackType | None,
     ) -> None:
         await self.stop()
+
+    def _counted(self) -> int:
+        return self._load if self.flags.load_tracking else 0
 
     async def _serve(self, exchange: Exchange) -> None:
         request = exchange.request
@@ -154,9 +179,14 @@ class FakeVllm:
         request = exchange.request
         body = problems.check(self._body(request), chat=chat, limit=self.max_model_len)
         self._known(body)
-        writer = Writer(self.model, self._answer, self._multimodal)
+        chooses = chat and body.get("tools") and body.get("tool_choice") in (None, "auto")
+        if chooses and not self.flags.tool_choice:
+            raise problems.no_tool_parser()
+        parses = self.flags.reasoning_parser
+        writer = Writer(self.model, self._answer, self._multimodal, parses)
         order_of = chat_order if chat else text_order
         order = order_of(request, body, writer, self.max_model_len)
+        order = replace(order, prompt_details=self.flags.prompt_details)
         jobs = await generate(exchange, order, CHAT if chat else TEXT, self.engine, fault)
         for job, draft in zip(jobs, order.drafts, strict=True):
             self.metrics.observe(job, draft.finish)

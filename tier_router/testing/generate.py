@@ -162,11 +162,16 @@ def _order(
 
 def _load_header(exchange: Exchange, engine: Engine) -> Headers:
     """The ORCA header, where the request asks for it."""
-    if exchange.request.header("endpoint-load-metrics-format") != "json":
-        return ()
+    wanted = exchange.request.header("endpoint-load-metrics-format")
     gauges = engine.gauges
     named = {
         "num_requests_waiting": float(gauges.waiting),
         "kv_cache_usage_perc": gauges.kv_usage,
     }
-    return (("endpoint-load-metrics", "JSON " + json.dumps({"named_metrics": named})),)
+    if wanted == "json":
+        told = "JSON " + json.dumps({"named_metrics": named})
+    elif wanted == "text":
+        told = "TEXT " + ", ".join(f"named_metrics.{name}={value}" for name, value in named.items())
+    else:
+        return ()
+    return (("endpoint-load-metrics", told),)

@@ -77,6 +77,8 @@ class Metrics:
     """What one server tells a scraper."""
 
     def __init__(self) -> None:
+        self.born: float | None = None
+        """When the server was started, in seconds since 1970."""
         self._ends = dict.fromkeys(_ENDS, 0)
         self._histograms = {
             name: Histogram(f"vllm:{name}", says, bounds) for name, says, bounds in _HISTOGRAMS
@@ -105,6 +107,10 @@ class Metrics:
         """The whole answer.  The gauges are those of the last step's end, stale as vLLM's are."""
         labels = {"engine": "0", "model_name": model}
         out: list[str] = []
+        if self.born is not None:
+            name = "process_start_time_seconds"
+            out += _header(name, "Start time of the process since unix epoch in seconds.", "gauge")
+            out.append(f"{name} {self.born}")
         for name, says, kind, samples in _singles(engine, self._ends):
             out += _header(f"vllm:{name}", says, kind)
             for more, value in samples:

@@ -181,6 +181,13 @@ def not_multimodal(model: str) -> Refused:
     return _bad(f"{model} is not a multimodal model")
 
 
+def no_tool_parser() -> Refused:
+    """400: the choice of a tool is the model's, and nobody can read which one it chose."""
+    return _bad(
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+    )
+
+
 def _bad(message: str, param: str | None = None) -> Refused:
     return Refused(400, problem(400, "BadRequestError", message, param))
 

@@ -25,7 +25,7 @@ class TextShape:
             "system_fingerprint": FINGERPRINT,
             "usage": {
                 **bodies.counts(order.prompt_tokens, order.completion_tokens),
-                "prompt_tokens_details": cached,
+                "prompt_tokens_details": cached if order.prompt_details else None,
                 "completion_tokens_details": None,
             },
             "kv_transfer_params": None,
@@ -60,10 +60,11 @@ class TextShape:
     def closing(self, order: Order, jobs: Sequence[Job]) -> Json:
         """The chunk with the usage and no choices."""
         usage = bodies.counts(order.prompt_tokens, order.completion_tokens)
+        details = {"cached_tokens": 0} if order.prompt_details else None
         return {
             **bodies.head(order, _KIND),
             "choices": [],
-            "usage": {**usage, "prompt_tokens_details": {"cached_tokens": 0}},
+            "usage": {**usage, "prompt_tokens_details": details},
             "system_fingerprint": FINGERPRINT,
             "metrics": bodies.metrics(jobs),
         }
