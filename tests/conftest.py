@@ -36,6 +36,11 @@ class RedisServer:
             time.sleep(0.01)
         raise AssertionError("the Redis server did not start")
 
+    def signal(self, number: int) -> None:
+        """Sends the process a signal."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
     def stop(self) -> None:
         """Ends it as a crash would."""
         process, self._process = self._process, None
