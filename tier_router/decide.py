@@ -404,11 +404,8 @@ def _guard(
 
 def _tier_pressure(tier: Tier, pressures: Mapping[str, float], exclude: Collection[str]) -> float:
     """The least pressure of the tier's replicas."""
-    least = DOWN
-    for replica in tier.replicas:
-        if replica.name not in exclude:
-            least = min(least, pressures.get(replica.name or replica.url, 0.0))
-    return least
+    get = pressures.get
+    return min([get(name, 0.0) for name in tier.names if name not in exclude], default=DOWN)
 
 
 def _spill(want: _Want, able: Sequence[int], loads: Sequence[float], tiers: Sequence[Tier]) -> None:
@@ -476,23 +473,16 @@ def _replica(
     tier: Tier, key: int, pressures: Mapping[str, float], exclude: Collection[str]
 ) -> Replica:
     """The least loaded replica; among equals the one that the conversation has always had."""
-    best: list[Replica] = []
-    least = math.inf
-    for replica in tier.replicas:
-        name = replica.name or replica.url
-        load = pressures.get(name, 0.0)
-        if load == DOWN or name in exclude:
-            continue
-        step = load // STEP
-        if step < least:
-            best, least = [replica], step
-        elif step == least:
-            best.append(replica)
-    if not best:
+    names, get = tier.names, pressures.get
+    loads = [DOWN if name in exclude else get(name, 0.0) for name in names]
+    least = min(loads)
+    if least == DOWN:
         raise NoReplica(f"no replica of tier `{tier.name}` is up")
+    over = (least // STEP + 1) * STEP
+    best = [place for place, load in enumerate(loads) if load < over]
     if len(best) == 1:
-        return best[0]
-    return max(best, key=lambda replica: _rendezvous(key, replica.name or replica.url))
+        return tier.replicas[best[0]]
+    return tier.replicas[max(best, key=lambda place: _rendezvous(key, names[place]))]
 
 
 def _rendezvous(key: int, name: str) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -256,10 +257,19 @@ class Ledger:
     @_alone
     def heard(self, reports: Sequence[Report], now: float) -> None:
         """Takes over what the other processes say, in place of what they said before."""
+        requests: defaultdict[str, int] = defaultdict(int)
+        tokens: defaultdict[str, float] = defaultdict(float)
+        resting: defaultdict[str, float] = defaultdict(float)
+        for report in reports:
+            for name, count in report.requests.items():
+                requests[name] += count
+            for name, size in report.tokens.items():
+                tokens[name] += size
+            for name, seconds in report.resting.items():
+                resting[name] = max(resting[name], seconds)
         for name, account in self._accounts.items():
-            account.peer_requests = sum(each.requests.get(name, 0) for each in reports)
-            account.peer_tokens = sum(each.tokens.get(name, 0.0) for each in reports)
-            rest = max((each.resting.get(name, 0.0) for each in reports), default=0.0)
+            account.peer_requests, account.peer_tokens = requests[name], tokens[name]
+            rest = resting[name]
             account.peer_rest = now + rest if rest > 0 else 0.0
             self._refresh(name, account, now)
 

@@ -17,6 +17,8 @@ from tier_router.ledger import Outcome
 from tier_router.pace import usage_at_end
 from tier_router.request import View
 from tier_router.router import TierRouter
+from tier_router.scrape.header import ASK, REPORT, reading_of_report
+from tier_router.scrape.watch import METRICS_LASTS
 from tier_router.view import PRIORITY_HEADER
 from tier_router_proxy.answers import error_headers, json_body
 from tier_router_proxy.attempt import Attempt
@@ -36,6 +38,8 @@ TAGS = (
     b"x-tier-router-difficulty",
 )
 PRIORITY = PRIORITY_HEADER.encode()
+ASK_LOAD = (ASK[0].encode(), ASK[1].encode())
+LOAD_REPORT = REPORT.encode()
 _ERROR_EVENT = b'data: {"error"'
 
 
@@ -116,10 +120,21 @@ class Relay:
         headers.append((b"x-request-id", self._incoming.id.encode()))
         if decision.priority:
             headers.append((PRIORITY, b"%d" % decision.priority))
+        if self._asks_for_load():
+            headers.append(ASK_LOAD)
         if tier.api_key is not None:
             secret = tier.api_key.get_secret_value().encode()
             headers.append((b"authorization", b"Bearer " + secret))
         return headers
+
+    def _asks_for_load(self) -> bool:
+        """Whether the answer is to say how loaded its replica is: a stream cannot, and a client
+        that asks itself gets its own."""
+        return (
+            not self._incoming.view.stream
+            and bool(self._up.router.config.load.poll.metrics)
+            and self._exchange.request.header(ASK_LOAD[0]) is None
+        )
 
     def _hedge_later(self, decision: Decision) -> None:
         """Asks a second replica when the first token is later than 19 of 20 have been."""
@@ -153,7 +168,12 @@ class Relay:
         self._attempts = [attempt]
         self._dispatch.settled(attempt.decision.replica, self._up.now())
         self._status = str(head.status)
-        headers = client_headers(head, TAGS) + self._tags(attempt.decision)
+        report = head.header(LOAD_REPORT)
+        drop: tuple[bytes, ...] = TAGS
+        if report is not None and self._asks_for_load():
+            self._read(attempt.decision.replica, report)
+            drop = (*TAGS, LOAD_REPORT)
+        headers = client_headers(head, drop) + self._tags(attempt.decision)
         self._exchange.start(head.status, head.reason, headers, head.framing)
         for piece in pieces:
             if piece:
@@ -199,6 +219,12 @@ class Relay:
         if not self._attempts:  # else the other one that was asked goes on
             up.metrics.failed_over()
             self._send(decision)
+
+    def _read(self, replica: str, report: bytes) -> None:
+        """Takes over what a replica says of its load on an answer."""
+        reading = reading_of_report(report.decode("latin-1"))
+        if reading is not None:
+            self._up.router.ledger.read(replica, reading, self._up.now(), METRICS_LASTS)
 
     def _tags(self, decision: Decision) -> Headers:
         return [(b"x-request-id", self._incoming.id.encode()), *tags_of(decision)]

@@ -89,3 +89,24 @@ async def test_polls_can_be_turned_off_while_serving(stage: Any, eventually: Any
     await asyncio.sleep(0.3)
     assert len(stage.heavy.requests) == seen
     assert (await stage.ask()).status_code == 200
+
+
+async def test_an_answer_that_is_not_streamed_says_how_loaded_its_replica_is(stage: Any) -> None:
+    await stage.serve(load={"poll": {"load": 0, "models": 0, "metrics": 3600}})
+    for fake in stage.light:
+        fake.engine.kv_tokens = 1_000
+    async with foreign(stage.light[0], 3), foreign(stage.light[1], 3):
+        await asyncio.sleep(0.2)
+        answer = await stage.ask()
+        name = answer.headers["x-tier-router-replica"]
+        assert stage.sidecar.router.pressures()[name] > 0.01
+    assert "endpoint-load-metrics" not in answer.headers  # the client did not ask
+    own = {"endpoint-load-metrics-format": "text"}
+    assert (await stage.ask(headers=own)).headers["endpoint-load-metrics"].startswith("TEXT")
+
+
+async def test_who_is_not_asked_says_nothing(stage: Any) -> None:
+    await stage.serve(load={"poll": False})
+    answer = await stage.ask()
+    fake = stage.light[int(answer.headers["x-tier-router-replica"][-1])]
+    assert "endpoint-load-metrics-format" not in dict(fake.requests[-1].headers)

@@ -186,3 +186,10 @@ def test_the_shipped_configuration_is_good() -> None:
     config = load(Path(__file__).parents[2] / "config.yaml", env={})
     assert list(config.ladder) == ["light", "heavy"]
     assert config.server.api_keys == ()
+
+
+def test_a_tier_with_other_replicas_has_other_names() -> None:
+    tier = parse("tiers: [{name: t, model: m, replicas: [http://a, http://b]}]").tiers[0]
+    assert tier.names == ("t-0", "t-1")
+    assert tier.model_copy(update={"replicas": tier.replicas[1:]}).names == ("t-1",)
+    assert tier.model_copy(update={"context": 9}).names == ("t-0", "t-1")

@@ -45,11 +45,16 @@ def _ladder(config: Config, thresholds: tuple[float, ...]) -> Table:
             tier.name,
             tier.model,
             "\n".join(replica.url for replica in tier.replicas),
-            f"{tier.context:,}" if tier.context else "unchecked",
+            f"{tier.context:,}" if tier.context else _open(config),
             f"{thresholds[place - 1]:.3f}" if place else "0",
             _cost(tier.cost),
         )
     return table
+
+
+def _open(config: Config) -> str:
+    """What is said of a context that is not configured."""
+    return "what replicas say" if config.load.poll.models else "unchecked"
 
 
 def _cost(cost: Cost | None) -> str:
@@ -68,9 +73,10 @@ def _warnings(config: Config) -> list[str]:
     if not config.server.api_keys and config.server.host not in ("127.0.0.1", "::1", "localhost"):
         found.append(f"`server.host` is {config.server.host} and there are no `api_keys`")
     found += [
-        f"tier `{tier.name}` has no `context`: prompts too long for it are not moved up"
+        f"tier `{tier.name}` has no `context` and its replicas are not asked (`load.poll`): prompts "
+        "too long for it are not moved up"
         for tier in config.tiers
-        if tier.context is None and not _simulated(tier)
+        if tier.context is None and not config.load.poll.models and not _simulated(tier)
     ]
     found += [
         f"intent `{name}` has no tier: it only labels"

@@ -189,6 +189,17 @@ class Tier(_Model):
         object.__setattr__(self, "replicas", named)
         return self
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What its replicas are called, in their order."""
+        return tuple(replica.name or replica.url for replica in self.replicas)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, which would keep the names of the old replicas."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("names", None)
+        return copied
+
 
 class Intent(_Model):
     """A route of semantic-router, and the tier that its requests go to."""
