@@ -85,7 +85,7 @@ class _Account:
     """What is known of one replica; `peer_*` is what other processes said of it, `said_*` what it
     said itself: (value, believed until)."""
 
-    __slots__ = ("busy_until", "down_until", "failures", "limits", "peer_requests", "peer_rest",
+    __slots__ = ("busy_until", "down_until", "failed_at", "failures", "limits", "peer_requests", "peer_rest",
                  "peer_tokens", "probe", "requests", "said_foreign", "said_kv", "said_waiting",
                  "tokens", "weight")  # fmt: skip
 
@@ -93,7 +93,7 @@ class _Account:
         self.limits, self.weight = limits, weight
         self.requests = 0
         self.tokens = 0.0
-        self.failures = 0
+        self.failures, self.failed_at = 0, -math.inf
         self.down_until: float | None = None
         self.busy_until: float | None = None
         self.probe: Lease | None = None
@@ -216,8 +216,11 @@ class Ledger:
         account.tokens = max(0.0, account.tokens - lease.tokens) if account.requests else 0.0
         if outcome is Outcome.DONE:
             self._alive(account, lease)
+        elif outcome is Outcome.FAILED and lease.opened_at < account.failed_at:
+            pass  # what took the others down took this one too: it is the same failure
         elif outcome is Outcome.FAILED:
             account.failures += 1
+            account.failed_at = now
             rest = min(FIRST_BREAK * 2 ** (account.failures - 1), LONGEST_BREAK)
             account.down_until = now + rest
         elif outcome is Outcome.DRAINING:

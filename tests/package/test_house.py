@@ -17,7 +17,7 @@ PROXY = ROOT.parent / "proxy" / "tier_router_proxy"
 LAYERS: list[set[str]] = [
     {"errors"},
     {"request", "config", "pressure", "turn"},
-    {"view", "classify", "ledger", "pace", "decide", "dispatch", "explain", "questions"},
+    {"view", "classify", "ledger", "pace", "decide", "prune", "dispatch", "explain", "questions"},
     {"encoder", "exchange", "data", "scrape", "semantic"},
     {"router"},
     {"testing", "litellm", "langchain"},

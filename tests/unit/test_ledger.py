@@ -205,3 +205,14 @@ def test_of_the_requests_a_replica_has_open_only_those_of_others_are_added() -> 
     book.heard([Report({"light-0": 1}, {}, {})], 0)  # peers are among what the replica counted
     assert book.pressures(0)["light-0"] == 0.75
     assert book.pressures(2)["light-0"] == 0.5
+
+
+def test_what_was_in_flight_when_a_replica_died_is_one_failure() -> None:
+    book = ledger()
+    leases = [book.opened("light-0", 1, 0) for _ in range(11)]
+    for lease in leases:
+        book.closed(lease, Outcome.FAILED, 1)
+    assert book.pressures(1 + FIRST_BREAK - 0.01)["light-0"] == DOWN
+    assert book.pressures(1 + FIRST_BREAK)["light-0"] == 0.0
+    book.closed(book.opened("light-0", 1, 3), Outcome.FAILED, 4)  # its probe
+    assert book.pressures(4 + 2 * FIRST_BREAK - 0.01)["light-0"] == DOWN

@@ -1,0 +1,70 @@
+"""How fast replicas are, and how much their KV cache holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tier_router.config import Config
+from tier_router.testing.engine import Speed
+from tier_router.testing.sim import speed_of
+
+BLOCK = 16
+"""Tokens of one KV block: vLLM caches whole blocks only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One replica's hardware and model; `kv_tokens` is what its KV cache holds."""
+
+    speed: Speed
+    kv_tokens: int
+    prefix_cache: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.kv_tokens > 0:
+            raise ValueError(f"kv_tokens must be above 0, not {self.kv_tokens}")
+
+
+LIGHT = Machine(
+    Speed(slots=64, prefill=27_700.0, step=0.0065, per_seq=0.000035, batched_tokens=8_192),
+    kv_tokens=400_000,
+)
+"""An 8B model, 16 bit, on one GPU of the H100 kind.
+
+- `step`: vLLM's public performance benchmark, Llama 8B: 833 ms for 128 tokens at batch 8 (H200).
+- `per_seq`: NVIDIA's NIM page, Llama 3.1 8B: 4.6 ms between tokens at 1 request, 9.8 ms at 150.
+- `prefill`: 989 TFLOP/s at 45 % (an assumption) over 2 x 8e9 a token.
+- `kv_tokens`: 0.9 x 80 GB less 16 GB of weights and 4 GB of work space (an assumption), at 128 KiB
+  a token.
+- `batched_tokens`: vLLM's default for a server on GPUs of 70 GiB and more.
+- `slots`: an operator's choice, and the router's default limit; vLLM's own default there is 1,024.
+"""
+
+HEAVY = Machine(
+    Speed(slots=64, prefill=12_600.0, step=0.0162, per_seq=0.0001, batched_tokens=8_192),
+    kv_tokens=420_000,
+)
+"""A 70B model, 16 bit, on four such GPUs; from the same sources as `LIGHT`.
+
+2,078 ms for 128 tokens at batch 8; 13.2 ms between tokens at 1 request, 27.7 ms at 150; four GPUs
+at 45 % over 2 x 70.6e9 a token; 288 GB less 141 GB of weights and 8 GB, at 320 KiB a token.
+"""
+
+
+def fleet_of(config: Config, tiers: Mapping[str, Machine] | None = None) -> dict[str, Machine]:
+    """The machine behind each replica, by replica name.
+
+    `tiers` says it by tier.  Else a `sim://` URL gives its own speed; of the others the last tier
+    of a ladder is `HEAVY`, and those below it are `LIGHT`.  Raises ConfigError for a bad URL.
+    """
+    fleet = {}
+    last = len(config.tiers) - 1
+    for place, tier in enumerate(config.tiers):
+        usual = HEAVY if place == last and place > 0 else LIGHT
+        for replica in tier.replicas:
+            machine = usual if tiers is None else tiers.get(tier.name, usual)
+            if replica.url.startswith("sim://") and (tiers is None or tier.name not in tiers):
+                machine = Machine(speed_of(replica.url), usual.kv_tokens)
+            fleet[replica.name or replica.url] = machine
+    return fleet
