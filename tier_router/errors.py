@@ -8,6 +8,8 @@
         NotCapable      400   no tier can do what the request needs
         BodyTooLarge    413
       Unauthorized      401
+      NotAllowed        403   the API key does not open a tier that could answer
+      RateLimited       429   the API key has reached its limit; has `retry_after`
       NoReplica         503   nothing is up that may answer; has `retry_after`
       Overloaded        503   everything that may answer is over its limit; has `retry_after`
       UpstreamError     502   the replica failed, and nobody else could take over
@@ -100,6 +102,26 @@ class Unauthorized(TierRouterError):
     status = 401
     type = "authentication_error"
     code = "invalid_api_key"
+
+
+class NotAllowed(TierRouterError):
+    """The client's API key does not open a tier that could answer."""
+
+    status = 403
+    type = "permission_error"
+    code = "tier_not_allowed"
+
+
+class RateLimited(TierRouterError):
+    """The client's API key has as much under way, or a second, as it may; has `retry_after`."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class NoReplica(TierRouterError):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from threading import RLock
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from tier_router.config import Config, Limits
 from tier_router.pressure import DOWN, FULL, Reading, pressure
@@ -29,6 +29,9 @@ FIRST_BREAK, LONGEST_BREAK = 1.0, 30.0
 
 BUSY_BREAK = 1.0
 """Seconds that a replica which answered "busy" counts as full, where it gave no Retry-After."""
+
+LOOK = 0.0005
+"""Seconds between two looks at what other workers have in flight: a look costs microseconds."""
 
 DRAIN_BREAK = 10.0
 """Seconds that a draining replica is left alone: vLLM exits 7 to 15 s after SIGTERM."""
@@ -81,13 +84,26 @@ class Report:
     resting: dict[str, float]
 
 
+class Neighbours(Protocol):
+    """The other workers of this host, in memory that all of them see."""
+
+    def columns(self, names: Iterable[str]) -> Mapping[str, int]:
+        """A place for each replica, the same for all workers."""
+
+    def tell(self, column: int, requests: int, tokens: float, resting_until: float) -> None:
+        """What this worker has in flight on one replica, and until when it lets it rest."""
+
+    def others(self, column: int) -> tuple[int, float, float]:
+        """The same of all the others together."""
+
+
 class _Account:
     """What is known of one replica; `peer_*` is what other processes said of it, `said_*` what it
     said itself: (value, believed until)."""
 
-    __slots__ = ("busy_until", "down_until", "failed_at", "failures", "limits", "peer_requests", "peer_rest",
-                 "peer_tokens", "probe", "requests", "said_foreign", "said_kv", "said_waiting",
-                 "tokens", "weight")  # fmt: skip
+    __slots__ = ("busy_until", "down_until", "failed_at", "failures", "limits", "peer_requests",
+                 "peer_rest", "peer_tokens", "probe", "requests", "said_foreign", "said_kv",
+                 "said_waiting", "tokens", "weight")  # fmt: skip
 
     def __init__(self, limits: Limits, weight: float) -> None:
         self.limits, self.weight = limits, weight
@@ -159,6 +175,9 @@ class Ledger:
         self._stale_at = -math.inf  # from when on the table has to be made anew
         self._expiries: list[tuple[float, int, Lease]] = []
         self._serial = 0
+        self._neighbours: Neighbours | None = None
+        self._columns: Mapping[str, int] = {}
+        self._looked_at = -math.inf
         self.adopt(config)
 
     @_alone
@@ -173,6 +192,15 @@ class Ledger:
                 accounts[name] = account
         self._accounts = accounts
         self._pressures = dict.fromkeys(accounts, 0.0)
+        self._stale_at = -math.inf
+        if self._neighbours is not None:
+            self._columns = self._neighbours.columns(accounts)
+
+    @_alone
+    def join(self, neighbours: Neighbours) -> None:
+        """Tells and hears the other workers of this host from now on, in place of reports."""
+        self._neighbours = neighbours
+        self._columns = neighbours.columns(self._accounts)
         self._stale_at = -math.inf
 
     @_alone
@@ -237,6 +265,9 @@ class Ledger:
         while self._expiries and (self._expiries[0][0] <= now or not self._expiries[0][2].open):
             lease = heapq.heappop(self._expiries)[2]
             self.closed(lease, Outcome.ABANDONED, now)
+        if self._neighbours is not None and now - self._looked_at >= LOOK:
+            self._looked_at = now
+            self._look(self._neighbours, now)
         if now >= self._stale_at:
             self._stale_at = math.inf
             for name, account in self._accounts.items():
@@ -300,6 +331,13 @@ class Ledger:
         account = self._accounts.get(replica)
         return account.requests if account else 0
 
+    def open_on(self, replica: str) -> int:
+        """Requests that this process and the other workers of its host have open on `replica`."""
+        account = self._accounts.get(replica)
+        if account is None:
+            return 0
+        return account.requests + (account.peer_requests if self._neighbours is not None else 0)
+
     def _alive(self, account: _Account, lease: Lease) -> None:
         """A replica that rests comes back by its probe only: other answers began before."""
         if account.down_until is None:
@@ -307,9 +345,20 @@ class Ledger:
         elif account.probe is lease:
             account.failures, account.down_until, account.probe = 0, None, None
 
+    def _look(self, neighbours: Neighbours, now: float) -> None:
+        """Takes over what the other workers have in flight."""
+        for name, account in self._accounts.items():
+            told = neighbours.others(self._columns[name])
+            if told != (account.peer_requests, account.peer_tokens, account.peer_rest):
+                account.peer_requests, account.peer_tokens, account.peer_rest = told
+                self._refresh(name, account, now)
+
     def _refresh(self, replica: str, account: _Account, now: float) -> None:
         self._pressures[replica] = account.pressure(now)
         self._stale_at = min(self._stale_at, account.changes_at(now))
+        if self._neighbours is not None:
+            column, rest = self._columns[replica], account.down_until or 0.0
+            self._neighbours.tell(column, account.requests, account.tokens, rest)
 
     def __repr__(self) -> str:
         parts = (f"{name}: {a.requests} open" for name, a in self._accounts.items())

@@ -1,4 +1,4 @@
-"""What the sidecar says for itself: JSON answers, and errors in OpenAI's shape."""
+"""What the sidecar says for itself: JSON answers, and errors in OpenAI's shape or Anthropic's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tier_router.errors import (
     BodyTooLarge,
     NoReplica,
     Overloaded,
+    RateLimited,
     RequestError,
     TierRouterError,
     Unauthorized,
@@ -39,15 +40,50 @@ class WrongMethod(RequestError):
         self.allow = allow
 
 
+ANTHROPIC = b"/v1/messages"
+"""The path, and the start of those below it, whose clients know Anthropic's errors."""
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
 def json_body(value: Any) -> bytes:
     """`value` as JSON."""
     return msgspec.json.encode(value)
 
 
+def speaks_anthropic(path: bytes) -> bool:
+    """Whether the clients of a path (or target) know Anthropic's errors instead of OpenAI's."""
+    return path.startswith(ANTHROPIC) and path[len(ANTHROPIC) : len(ANTHROPIC) + 1] in (
+        b"",
+        b"/",
+        b"?",
+    )
+
+
+def error_body(error: TierRouterError, path: bytes, request_id: str | None = None) -> bytes:
+    """An error as the clients of `path` know it."""
+    if not speaks_anthropic(path):
+        return json_body(error.shape())
+    status = error.status
+    kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    told: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": error.message}}
+    if request_id is not None:
+        told["request_id"] = request_id
+    return json_body(told)
+
+
 def error_headers(error: TierRouterError) -> Headers:
     """The headers of an error's answer."""
     headers: Headers = [JSON]
-    if isinstance(error, NoReplica | Overloaded):
+    if isinstance(error, NoReplica | Overloaded | RateLimited):
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
     if isinstance(error, WrongMethod):
         headers.append((b"allow", error.allow))
@@ -59,6 +95,6 @@ def error_headers(error: TierRouterError) -> Headers:
 def refusal_answer(refusal: Refusal) -> tuple[Headers, bytes]:
     """Headers and body for a request that was refused before it could be read."""
     kind = BodyTooLarge if refusal.status == 413 else RequestError
-    shape = kind(refusal.message).shape()
-    shape["error"]["code"] = refusal.code
-    return [JSON], json_body(shape)
+    error = kind(refusal.message)
+    error.code = refusal.code
+    return [JSON], error_body(error, refusal.path)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterable
 from functools import lru_cache
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from tier_router.decide import Decision
@@ -81,16 +83,11 @@ class Metrics:
         self._reloads = Counter(
             "tier_router_config_reloads", "Reloads by result.", ("result",), registry=registry
         )
-        self.draining = Gauge(
-            "tier_router_draining", "1 while the sidecar drains.", registry=registry
-        )
-        self._shared = Gauge(
-            "tier_router_shared_state_up",
-            "0 while the store that `state` names does not answer; local counts go on.",
-            registry=registry,
-        )
-        self._shared.set(1)
-        registry.register(_Loads(router))
+        self.draining = False
+        self.shared: Ticking | None = None
+        self._live: list[Collector] = []
+        self._show(_Loads(router))
+        self._show(_States(self))
         # `labels` takes a lock and builds a key each time; the sets are small and closed
         self._request = lru_cache(4096)(self._requests.labels)
         self._attempt = lru_cache(4096)(self._attempts.labels)
@@ -130,15 +127,50 @@ class Metrics:
 
     def shared_state(self, ticking: Ticking | None) -> None:
         """From now on the gauge says whether `ticking` finds its store."""
-        self._shared.set_function(lambda: float(ticking is None or ticking.up))
+        self.shared = ticking
 
     def polls(self, poller: Poller) -> None:
         """From now on what replicas say of themselves is shown too."""
-        self.registry.register(_Reports(self._router, poller))
+        self._show(_Reports(self._router, poller))
 
     def text(self) -> bytes:
-        """Everything, as Prometheus scrapes it."""
-        return generate_latest(self.registry)
+        """Everything, as Prometheus scrapes it: of several workers the counters of all together."""
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        for collector in self._live:
+            together.register(collector)
+        return generate_latest(together)
+
+    def _show(self, collector: Collector) -> None:
+        """Shows what is read when it is scraped."""
+        self._live.append(collector)
+        self.registry.register(collector)
+
+
+class _States(Collector):
+    """What the sidecar is about."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        metrics = self._metrics
+        up = metrics.shared is None or metrics.shared.up
+        return (
+            GaugeMetricFamily(
+                "tier_router_draining", "1 while the sidecar drains.", float(metrics.draining)
+            ),
+            GaugeMetricFamily(
+                "tier_router_shared_state_up",
+                "0 while the store that `state` names does not answer; local counts go on.",
+                float(up),
+            ),
+        )
 
 
 class _Loads(Collector):
@@ -166,7 +198,7 @@ class _Loads(Collector):
             for replica in tier.replicas:
                 name = replica.name or replica.url
                 load = loads.get(name, 0.0)
-                flight.add_metric((tier.name, name), self._router.ledger.in_flight(name))
+                flight.add_metric((tier.name, name), self._router.ledger.open_on(name))
                 pressure.add_metric((tier.name, name), load)
                 up.add_metric((tier.name, name), float(math.isfinite(load)))
         return (flight, pressure, up)

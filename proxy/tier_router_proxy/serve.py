@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tier_router.config import Config
 from tier_router.errors import TierRouterError
+from tier_router.ledger import Neighbours
 from tier_router_proxy.sidecar import Sidecar
 
 log = logging.getLogger("tier_router_proxy")
@@ -22,14 +23,18 @@ WATCH_SECONDS = 1.0
 also sees the swapped symbolic links of a Kubernetes ConfigMap and files on NFS."""
 
 
-def run(read: Callable[[], Config], started: Callable[[Sidecar], None]) -> bool:
+def run(
+    read: Callable[[], Config],
+    started: Callable[[Sidecar], None],
+    neighbours: Neighbours | None = None,
+) -> bool:
     """Serves until SIGTERM or SIGINT; True if every answer under way came to its end.
 
     `read` gives the configuration, now and at each reload; `started` is told when the port is
-    open.  Raises what `read` raises the first time, and OSError where the port is taken.
+    open; `neighbours` are the other workers of this host.  Raises what `read` raises the first time, and OSError where the port is taken.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(read, started))
+        return runner.run(_serve(read, started, neighbours))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -42,9 +47,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _serve(read: Callable[[], Config], started: Callable[[Sidecar], None]) -> bool:
+async def _serve(
+    read: Callable[[], Config],
+    started: Callable[[Sidecar], None],
+    neighbours: Neighbours | None,
+) -> bool:
     config = read()
-    sidecar = Sidecar(config)
+    sidecar = Sidecar(config, neighbours=neighbours)
     stop, again = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

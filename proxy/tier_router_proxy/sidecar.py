@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -12,6 +13,7 @@ from tier_router.classify import Classifier
 from tier_router.config import Config
 from tier_router.exchange import exchange_of
 from tier_router.exchange.ticking import Ticking
+from tier_router.ledger import Neighbours
 from tier_router.router import TierRouter
 from tier_router.scrape.poller import Poller
 from tier_router.testing.sim import SimHost
@@ -24,15 +26,25 @@ from tier_router_proxy.http.timers import Wheel
 from tier_router_proxy.metrics import Metrics
 from tier_router_proxy.pools import Pools
 from tier_router_proxy.relay import Upstreams
+from tier_router_proxy.tls import client_context, renew, server_context
 
 
 class Sidecar:
-    """Serves one configuration from `start` to `stop`; an async context manager."""
+    """Serves one configuration from `start` to `stop`; an async context manager.
+
+    `neighbours` are the other workers of this host, which listen on the same port.
+    """
 
     def __init__(
-        self, config: Config, classifier: Callable[[Config], Classifier] | None = None
+        self,
+        config: Config,
+        classifier: Callable[[Config], Classifier] | None = None,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.router = TierRouter(config, classifier)
+        self._reuse_port = neighbours is not None
+        if neighbours is not None and config.state == "memory://":
+            self.router.ledger.join(neighbours)
         self.metrics = Metrics(self.router)
         self.url = ""
         self._sims = SimHost()
@@ -42,6 +54,8 @@ class Sidecar:
     async def start(self) -> str:
         """Binds the port and serves; returns the URL.  Raises OSError where the port is taken."""
         config = self.router.config
+        tls = config.server.tls
+        self._tls = None if tls is None else server_context(tls)
         self._wheel = Wheel()
         self._pools = Pools(self._wheel)
         self._fetch = PoolFetch(self._pools)
@@ -50,15 +64,18 @@ class Sidecar:
         self._app = App(up)
         self._server = Server(self._app, _limits(config), self._wheel, refusal_answer)
         dialled = await self._dialled(config)
-        self._pools.adopt(dialled, config.server.timeouts.connect)
+        self._pools.adopt(dialled, config.server.timeouts.connect, _upstream_tls(config))
         self._fetch.adopt(dialled)
         host, port = config.server.host, config.server.port
         try:
-            host, port = await self._server.listen(host, port)
+            host, port = await self._server.listen(
+                host, port, tls=self._tls, reuse_port=self._reuse_port
+            )
         except OSError as error:
             await self.stop(0.0)
             raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._tls is None else "https"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self._share(config.state)
         self._poller.adopt(config, dialled)
         self.metrics.polls(self._poller)
@@ -67,15 +84,19 @@ class Sidecar:
     async def reload(self, config: Config) -> None:
         """Serves `config` from now on; no request is dropped, those under way end as they began.
 
-        The host and the port stay what they are.
+            The host, the port, and whether and whom TLS lets in, stay what they are; a certificate is read
+        anew.
         """
         prepared = await asyncio.to_thread(self.router.prepare, config)
-        dialled = await self._dialled(config)
+        dialled, upstream = await self._dialled(config), _upstream_tls(config)
+        if self._tls is not None and config.server.tls is not None:
+            renew(self._tls, config.server.tls)
         # in one go, so that no request meets the new router with the old pools
-        gone = self._pools.adopt(dialled, config.server.timeouts.connect)
+        gone = self._pools.adopt(dialled, config.server.timeouts.connect, upstream)
         self._fetch.adopt(dialled)
         self.router.adopt(prepared)
         self._poller.adopt(config, dialled)
+        self._app.keys.adopt(config.server.api_keys)
         self._server.limits = _limits(config)
         for pool in gone:
             await pool.close()
@@ -87,7 +108,7 @@ class Sidecar:
         """Takes nothing new, lets running answers end for `drain` seconds (the configured ones
         where left out), and says whether all of them did."""
         self._app.draining = True
-        self.metrics.draining.set(1)
+        self.metrics.draining = True
         seconds = self.router.config.server.drain if drain is None else drain
         ended = await self._server.drain(seconds)
         await self._unshare()
@@ -127,6 +148,17 @@ class Sidecar:
         trace: TracebackType | None,
     ) -> None:
         await self.stop(0.0 if error else None)
+
+
+def _upstream_tls(config: Config) -> dict[str, ssl.SSLContext]:
+    """{URL: TLS of one's own} of the replicas whose tier has some."""
+    contexts = {t.name: client_context(t.tls, t.name) for t in config.tiers if t.tls is not None}
+    return {
+        replica.url: contexts[tier.name]
+        for tier in config.tiers
+        for replica in tier.replicas
+        if tier.name in contexts
+    }
 
 
 def _limits(config: Config) -> Limits:

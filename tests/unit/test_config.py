@@ -1,5 +1,6 @@
 """What people write, and what they are told when it is wrong."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,49 @@ def test_keys_come_as_one_variable() -> None:
     text = TWO + "server: {api_keys: '${KEYS:-}'}\n"
     assert parse(text, env={}).server.api_keys == ()
     keys = parse(text, env={"KEYS": "one, two"}).server.api_keys
-    assert [key.get_secret_value() for key in keys] == ["one", "two"]
+    assert [key.key.get_secret_value() for key in keys] == ["one", "two"]
+    assert [key.name for key in keys] == ["key-0", "key-1"]
+
+
+def test_a_key_may_be_given_as_its_digest() -> None:
+    digest = hashlib.sha256(b"s3cret").hexdigest()
+    (key,) = parse(TWO + f"server: {{api_keys: [{{sha256: {digest}}}]}}\n").server.api_keys
+    (plain,) = parse(TWO + "server: {api_keys: [s3cret]}\n").server.api_keys
+    assert key.digest == plain.digest
+    assert "s3cret" not in repr(plain)
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("{name: a}", "either `key` or `sha256`"),
+        ("{sha256: abc}", "64 hexadecimal digits"),
+        ("{key: x, tiers: [huge]}", "api_keys[0].tiers[0]: no tier named `huge`"),
+        ("{key: x, rate: 0}", "greater than 0"),
+        ("{key: x, rat: 1}", "did you mean `rate`?"),
+    ],
+)
+def test_what_a_key_may_not_be(key: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(TWO + f"server: {{api_keys: [{key}]}}\n")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "exposed"),
+    [
+        ("{}", False),
+        ("{host: 0.0.0.0}", True),
+        ("{host: '::'}", True),
+        ("{host: '::1'}", False),
+        ("{host: 127.0.0.2}", False),
+        ("{host: gateway.internal}", True),
+        ("{host: 0.0.0.0, api_keys: [x]}", False),
+        ("{host: 0.0.0.0, open: true}", False),
+    ],
+)
+def test_who_can_be_reached_by_anybody_says_so(server: str, exposed: bool) -> None:
+    assert parse(TWO + f"server: {server}\n").server.exposed is exposed
 
 
 def test_secrets_are_never_printed() -> None:

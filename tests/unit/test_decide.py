@@ -309,13 +309,17 @@ def test_failover_excludes_and_says_so() -> None:
 # ---- replica
 
 
-def test_load_first_then_the_same_conversation_to_the_same_replica() -> None:
+def test_a_conversation_keeps_its_replica_until_that_has_much_more_to_do() -> None:
     homes = {key: go(HARD, key=key).replica for key in range(300)}
     assert set(homes.values()) == {"large-0", "large-1", "large-2"}
     assert all(list(homes.values()).count(name) > 60 for name in set(homes.values()))
-    loads = {"large-0": 0.05, "large-1": 0.1, "large-2": 0.0}
+    loads = {"large-0": 0.55, "large-1": 0.6, "large-2": 0.45}
     assert {key: go(HARD, key=key, loads=loads).replica for key in homes} == homes
     loads = {"large-0": 0.5, "large-1": 0.1, "large-2": 0.4}
+    now = {key: go(HARD, key=key, loads=loads).replica for key in homes}
+    assert all(now[key] == home for key, home in homes.items() if home != "large-0")
+    assert "large-0" not in now.values()
+    loads = {"large-0": 0.9, "large-1": 0.1, "large-2": 0.8}
     assert {go(HARD, key=key, loads=loads).replica for key in homes} == {"large-1"}
 
 

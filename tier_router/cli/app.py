@@ -39,14 +39,18 @@ def serve(
     port: Annotated[
         int | None, typer.Option(help="Overrides `server.port`; 0 takes a free one.", min=0)
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Overrides `server.workers`: processes on the port.", min=1)
+    ] = None,
     log_level: Annotated[
         str, typer.Option(help="debug (one line a decision), info, warning or error.")
     ] = "info",
+    table: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve the OpenAI-compatible endpoint until SIGTERM."""
     from tier_router.cli.serve import run
 
-    run(resolve(config), host, port, log_level)
+    run(resolve(config), host, port, workers, log_level, table)
 
 
 @app.command()
@@ -178,6 +182,25 @@ def litellm_config(config: ConfigPath = None) -> None:
     from tier_router.cli.litellm_config import run
 
     run(resolve(config))
+
+
+@app.command("pruning-report")
+def pruning_report(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.jsonl",
+            help="Decision or pruning records, one a line; `-` for standard input.",
+        ),
+    ],
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what pruning saved, and which lossy steps have proven that they lose nothing."""
+    from tier_router.cli.pruning_report import run
+    from tier_router.config import load
+
+    run(log, load(resolve(config)).pruning.promote, as_json)
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def _ladder(config: Config, thresholds: tuple[float, ...]) -> Table:
             tier.model,
             "\n".join(replica.url for replica in tier.replicas),
             f"{tier.context:,}" if tier.context else _open(config),
-            f"{thresholds[place - 1]:.3f}" if place else "0",
+            "embeddings" if tier.pools else f"{thresholds[place - 1]:.3f}" if place else "0",
             _cost(tier.cost),
         )
     return table
@@ -68,20 +68,23 @@ def _cost(cost: Cost | None) -> str:
 def _warnings(config: Config) -> list[str]:
     """What is allowed and yet may not be meant."""
     found = []
-    if len(config.tiers) == 1:
+    if config.rungs == 1:
         found.append("one tier: there is nothing to choose")
-    if not config.server.api_keys and config.server.host not in ("127.0.0.1", "::1", "localhost"):
-        found.append(f"`server.host` is {config.server.host} and there are no `api_keys`")
+    if config.server.exposed:
+        found.append(
+            f"`server.host` is {config.server.host} and there are no `api_keys`: `serve` refuses "
+            "that without `server.open: true`"
+        )
     found += [
-        f"tier `{tier.name}` has no `context` and its replicas are not asked (`load.poll`): prompts "
-        "too long for it are not moved up"
+        f"tier `{tier.name}` has no `context` and its replicas are not asked (`load.poll`): "
+        "prompts too long for it are not moved up"
         for tier in config.tiers
         if tier.context is None and not config.load.poll.models and not _simulated(tier)
     ]
     found += [
         f"intent `{name}` has no tier: it only labels"
         for name, intent in config.intents.items()
-        if intent.tier is None and len(config.tiers) > 1
+        if intent.tier is None and config.rungs > 1
     ]
     return found[:10]
 

@@ -11,13 +11,13 @@ from tier_router.config.model import (
     Policy,
     Replica,
     Rule,
-    Server,
     Tier,
-    Timeouts,
     When,
 )
+from tier_router.config.server import ApiKey, Server, Timeouts
 
 __all__ = [
+    "ApiKey",
     "Calibration",
     "Config",
     "Cost",

@@ -6,14 +6,17 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from tier_router.config.model import AUTO, Calibration, Config, IntentFile
 from tier_router.config.routes import intents_of
+from tier_router.config.server import ClientTls, ServerTls
 from tier_router.config.source import Key, Source, parse_text, read
 from tier_router.errors import ConfigError
+
+_Tls = TypeVar("_Tls", ClientTls, ServerTls)
 
 
 def load(path: str | Path, env: Mapping[str, str] | None = None) -> Config:
@@ -55,6 +58,10 @@ def _build(source: Source, base: Path, files: tuple[Path, ...]) -> Config:
     if chosen.file is not None:
         chosen = chosen.model_copy(update={"file": str(base / chosen.file)})
     config = config.model_copy(update={"intents": intents, "classifier": chosen})
+    if config.feedback is not None:
+        config = config.model_copy(update={"feedback": str(base / config.feedback)})
+    config, certificates = _placed(config, base)
+    files = (*files, *certificates)
     if calibration is not None:
         policy = config.policy.model_copy(update={"calibration": calibration})
         config = config.model_copy(update={"policy": policy})
@@ -62,6 +69,26 @@ def _build(source: Source, base: Path, files: tuple[Path, ...]) -> Config:
         raise problem
     config._sources = files
     return config
+
+
+def _placed(config: Config, base: Path) -> tuple[Config, tuple[Path, ...]]:
+    """`config` with the paths of its certificates placed at `base`; and the server's files."""
+    tiers = tuple(
+        tier if tier.tls is None else tier.model_copy(update={"tls": _rebased(tier.tls, base)})
+        for tier in config.tiers
+    )
+    config = config.model_copy(update={"tiers": tiers})
+    if config.server.tls is None:
+        return config, ()
+    tls = _rebased(config.server.tls, base)
+    server = config.server.model_copy(update={"tls": tls})
+    named = (tls.cert, tls.key, tls.client_ca)
+    return config.model_copy(update={"server": server}), tuple(Path(p) for p in named if p)
+
+
+def _rebased(tls: _Tls, base: Path) -> _Tls:
+    named = {name: str(base / path) for name, path in tls if path is not None}
+    return tls.model_copy(update=named)
 
 
 def _entries(config: Config) -> Iterator[tuple[Key, IntentFile]]:
@@ -126,7 +153,15 @@ def _meant(data: Any, key: Key) -> str:
     """What the key next to an unknown one may have been meant to be."""
     import difflib  # only on the way to an error
 
-    names = {name for model in _models() for name in model}
+    beside: Any = data
+    for part in key[:-1]:
+        beside = beside[part]
+    if not isinstance(beside, Mapping):
+        return ""
+    # of the types of the configuration, those that have most of the keys beside it
+    shared = [(len(names & beside.keys()), names) for names in _models()]
+    most = max(count for count, _ in shared)
+    names = {name for count, model in shared if count == most for name in model}
     close = difflib.get_close_matches(str(key[-1]), names, n=1)
     return f"; did you mean `{close[0]}`?" if close else ""
 
@@ -141,7 +176,7 @@ def _dangling(
     config: Config, source: Source, origins: Mapping[str, tuple[Source, Key]]
 ) -> Iterator[ConfigError]:
     """Names that are given twice or that nothing has."""
-    tiers = config.ladder
+    tiers = list(config.ladder)[: config.rungs]
     known = ", ".join(tiers)
     for name, count in Counter(tier.name for tier in config.tiers).items():
         if count > 1:
@@ -162,14 +197,22 @@ def _dangling(
             yield source.error(
                 f"no tier named `{rule.tier}` (there are: {known})", ("rules", index, "tier")
             )
+    for index, holder in enumerate(config.server.api_keys):
+        for place, tier_name in enumerate(holder.tiers):
+            if tier_name not in tiers:
+                yield source.error(
+                    f"no tier named `{tier_name}` (there are: {known})",
+                    ("server", "api_keys", index, "tiers", place),
+                )
     for alias, target in config.aliases.items():
-        if target not in tiers and target != AUTO:
+        if target not in config.ladder and target != AUTO:
+            known_too = ", ".join([*config.ladder, AUTO])
             yield source.error(
-                f"no tier named `{target}` (there are: {known}, {AUTO})", ("aliases", alias)
+                f"no tier named `{target}` (there are: {known_too})", ("aliases", alias)
             )
     steps = config.policy.threshold
-    if isinstance(steps, tuple) and len(steps) != len(config.tiers) - 1:
+    if isinstance(steps, tuple) and len(steps) != config.rungs - 1:
         yield source.error(
-            f"{len(config.tiers)} tiers need {len(config.tiers) - 1} thresholds",
+            f"{config.rungs} tiers need {config.rungs - 1} thresholds",
             ("policy", "threshold"),
         )

@@ -15,10 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ByteSize,
-    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -27,6 +24,9 @@ from pydantic import (
     model_validator,
 )
 
+from tier_router.config.base import Model, Name, Positive, Seconds, Share, split
+from tier_router.config.pruning import Pruning
+from tier_router.config.server import ClientTls, Server
 from tier_router.request import Need
 
 AUTO = "auto"
@@ -35,29 +35,6 @@ AUTO = "auto"
 
 STORES = ("memory", "redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 """What `state` may name."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        raise ValueError("a name is letters, digits, `.`, `_` and `-`, at most 64 of them")
-    return value
-
-
-def _split(value: Any) -> Any:
-    """`a, b` as a list; an empty text as an empty one."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return [] if value is None else value
-
-
-Name = Annotated[str, AfterValidator(_name)]
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
 
 
 def _or_auto(schema: dict[str, Any]) -> None:
@@ -83,7 +60,7 @@ def _period(value: float) -> float:
 Period = Annotated[float, Field(ge=0, le=86_400), AfterValidator(_period)]
 
 
-class Replica(_Model):
+class Replica(Model):
     """One vLLM server of a tier; a plain URL stands for `{url: ...}`."""
 
     url: str
@@ -109,10 +86,18 @@ class Replica(_Model):
         if parts.scheme != "sim" and (parts.query or parts.fragment):
             raise ValueError("a replica's URL has no query")
         _ = parts.port  # raises ValueError for a port that is none
-        return url.rstrip("/").removesuffix("/v1")
+        return url.rstrip("/")
 
 
-class Limits(_Model):
+def _base(url: str, kind: str) -> str:
+    """What paths are appended to: for vLLM the server's root, for others the base of their API."""
+    if kind == "vllm":
+        return url.removesuffix("/v1")
+    parts = urlsplit(url)
+    return url if parts.path or parts.scheme == "sim" else f"{url}/v1"
+
+
+class Limits(Model):
     """What one replica of weight 1 carries; pressure 1.0 is reached at the first limit."""
 
     requests: Positive = 64
@@ -125,7 +110,7 @@ class Limits(_Model):
     """Share of the KV cache in use."""
 
 
-class Cost(_Model):
+class Cost(Model):
     """What a tier costs: per GPU hour, or per million tokens."""
 
     gpu_hour: float | None = Field(None, ge=0)
@@ -135,21 +120,29 @@ class Cost(_Model):
     output: float | None = Field(None, ge=0)
 
 
-class Tier(_Model):
+class Tier(Model):
     """One rung of the ladder: a model, and the replicas that serve it."""
 
     name: Name
     model: str = Field(min_length=1)
     """The model name sent upstream."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
+    kind: Literal["vllm", "openai"] = "vllm"
+    """`openai` is any other host that speaks OpenAI's API: its URL is the base that such clients
+    are given (`https://host/v1`), it is not asked for its load, and gets nothing that only vLLM
+    knows.  `context: auto`, `can: auto` and `cost` come from its list of models, where given."""
     context: Context = Field(None, gt=0)
     """Tokens of prompt and answer that fit; `auto`, or left out, is what the replicas tell (the
     least `max_model_len` of `/v1/models`), unchecked until they do."""
     can: Abilities = frozenset({Need.TOOLS, Need.JSON, Need.LOGPROBS, Need.REASONING})
     """Abilities; a request that needs another one is not sent here.  `auto` finds tools, json,
-    vision and reasoning out, by a request of one token each to every replica."""
+    vision and reasoning out, by a request of one token each to every replica.  `[embeddings]` is
+    for a server of vectors: it stands after the ladder and gets `/v1/embeddings`, `/v1/rerank` and
+    `/v1/score`, nothing else."""
     limits: Limits = Limits()
     cost: Cost | None = None
+    tls: ClientTls | None = None
+    """For replicas at `https://` with a certificate of one's own, or that want to see one."""
     api_key: SecretStr | None = None
     """Sent upstream as `Authorization: Bearer`."""
     defaults: Mapping[str, Any] = Field(default_factory=dict)
@@ -172,6 +165,22 @@ class Tier(_Model):
         """Whether the abilities are to be found out (`can: auto`)."""
         return self._asks
 
+    @property
+    def pools(self) -> bool:
+        """Whether it makes embeddings, and so is no rung of the ladder."""
+        return Need.EMBEDDINGS in self.can
+
+    def openai_base(self, replica: Replica) -> str:
+        """What an OpenAI client is given as base URL for one of its replicas."""
+        return replica.url if self.kind == "openai" else f"{replica.url}/v1"
+
+    @field_validator("can")
+    @classmethod
+    def _nothing_else(cls, can: frozenset[Need]) -> frozenset[Need]:
+        if Need.EMBEDDINGS in can and len(can) > 1:
+            raise ValueError("a tier that makes embeddings can do nothing else: [embeddings]")
+        return can
+
     @field_validator("name")
     @classmethod
     def _not_auto(cls, name: str) -> str:
@@ -181,9 +190,14 @@ class Tier(_Model):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        """Gives each replica its name."""
+        """Gives each replica its name, and its URL the form that its kind has."""
         named = tuple(
-            replica if replica.name else replica.model_copy(update={"name": f"{self.name}-{index}"})
+            replica.model_copy(
+                update={
+                    "name": replica.name or f"{self.name}-{index}",
+                    "url": _base(replica.url, self.kind),
+                }
+            )
             for index, replica in enumerate(self.replicas)
         )
         object.__setattr__(self, "replicas", named)
@@ -201,7 +215,7 @@ class Tier(_Model):
         return copied
 
 
-class Intent(_Model):
+class Intent(Model):
     """A route of semantic-router, and the tier that its requests go to."""
 
     tier: str | None = None
@@ -212,7 +226,7 @@ class Intent(_Model):
     """Confidence from which a request counts as this intent."""
 
 
-class IntentFile(_Model):
+class IntentFile(Model):
     """A routes file of semantic-router (0.x or 1.x, YAML or JSON); a plain path stands for it."""
 
     path: str
@@ -227,7 +241,7 @@ class IntentFile(_Model):
         return {"path": value} if isinstance(value, str) else value
 
 
-class ClassifierChoice(_Model):
+class ClassifierChoice(Model):
     """Who says which intent a request belongs to; its difficulty is always our own model's."""
 
     engine: Literal["native", "semantic-router"] = "native"
@@ -246,12 +260,12 @@ class ClassifierChoice(_Model):
         return self
 
 
-class When(_Model):
+class When(Model):
     """The condition of a rule; everything that is given must hold."""
 
     header: Mapping[str, str] = Field(default_factory=dict)
     """Header name to value; `*` is any value."""
-    keyword: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    keyword: Annotated[tuple[str, ...], BeforeValidator(split)] = ()
     """Words or phrases, any of which the judged text contains (whole words, any case)."""
     regex: str | None = None
     """A Python regular expression that is searched in the judged text, at most 2,000 characters."""
@@ -296,7 +310,7 @@ class When(_Model):
         return None if self.regex is None else re.compile(self.regex)
 
 
-class Rule(_Model):
+class Rule(Model):
     """Sends what fits `when` to `tier`; the first rule that fits wins."""
 
     when: When
@@ -304,7 +318,7 @@ class Rule(_Model):
     name: str | None = None
 
 
-class Calibration(_Model):
+class Calibration(Model):
     """What `tier-router calibrate` found in the operator's own traffic."""
 
     threshold: Share | None = None
@@ -327,7 +341,7 @@ class Calibration(_Model):
         return points
 
 
-class Policy(_Model):
+class Policy(Model):
     """Where the line between tiers is drawn."""
 
     threshold: float | tuple[float, ...] | None = None
@@ -348,7 +362,7 @@ class Policy(_Model):
         return self
 
 
-class Poll(_Model):
+class Poll(Model):
     """How many seconds apart a replica is asked what it says of itself; 0 is never.  `true` stands
     for these, `false` for never."""
 
@@ -368,7 +382,7 @@ class Poll(_Model):
         return value
 
 
-class LoadPolicy(_Model):
+class LoadPolicy(Model):
     """How far load may move a request, and how it is learned."""
 
     poll: Poll = Poll()
@@ -390,38 +404,7 @@ class LoadPolicy(_Model):
     `--scheduling-policy priority` and is ignored elsewhere.  0 stamps nothing."""
 
 
-class Timeouts(_Model):
-    """Deadlines towards a replica, in seconds."""
-
-    connect: Seconds = 5.0
-    first_token: Seconds = 120.0
-    """From the request to the first `data:` line of a stream."""
-    between: Seconds = 60.0
-    """Between two pieces of an answer that has begun."""
-    answer: Seconds = 600.0
-    """From the request to an answer that is not streamed."""
-
-
-class Server(_Model):
-    """The sidecar."""
-
-    host: str = "127.0.0.1"
-    port: int = Field(8080, ge=0, le=65_535)
-    api_keys: Annotated[tuple[SecretStr, ...], BeforeValidator(_split)] = ()
-    """Keys of which clients must send one as `Authorization: Bearer`; none: open."""
-    body_limit: ByteSize = ByteSize(32 * 1024 * 1024)
-    header_limit: ByteSize = ByteSize(64 * 1024)
-    attempts: int = Field(3, ge=1, le=10)
-    """Replicas that one request is tried on before the client is told."""
-    retry_share: Share = 0.3
-    """Attempts after a failure that all requests together may make, as a share of the requests of
-    the last ten seconds; a hundred are always free."""
-    drain: float = Field(30.0, ge=0)
-    """Seconds that running answers have after SIGTERM."""
-    timeouts: Timeouts = Timeouts()
-
-
-class Config(_Model):
+class Config(Model):
     """A whole `config.yaml`."""
 
     tiers: tuple[Tier, ...] = Field(min_length=1)
@@ -436,9 +419,15 @@ class Config(_Model):
     """Model names that clients use, to a tier or to `auto`."""
     policy: Policy = Policy()
     load: LoadPolicy = LoadPolicy()
+    pruning: Pruning = Pruning()
+    """What may be taken out of a request; a bare mode stands for `{mode: ...}`."""
     state: str = "memory://"
     """Where routers share what they have in flight: `memory://` (this process alone), `redis://`,
     `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/MASTER/DB` or `redis+cluster://`."""
+    feedback: str | None = None
+    """File that verdicts on answers (`POST /v1/tier/feedback`) are appended to, each with the text
+    of its request, as labels for `tier-router calibrate`; without it none are taken.  Relative to
+    this file."""
     server: Server = Server()
 
     _sources: tuple[Path, ...] = PrivateAttr(())
@@ -450,6 +439,21 @@ class Config(_Model):
         if not found or scheme not in STORES:
             raise ValueError(f"one of {', '.join(f'{store}://' for store in STORES)}")
         return state
+
+    @field_validator("tiers")
+    @classmethod
+    def _ladder_first(cls, tiers: tuple[Tier, ...]) -> tuple[Tier, ...]:
+        pools = [tier.pools for tier in tiers]
+        if all(pools):
+            raise ValueError("at least one tier answers chats: not all of them make embeddings")
+        if pools != sorted(pools):
+            raise ValueError("tiers that make embeddings come after the ladder")
+        return tiers
+
+    @cached_property
+    def rungs(self) -> int:
+        """How many of the tiers are the ladder; those after them make embeddings."""
+        return sum(not tier.pools for tier in self.tiers)
 
     @property
     def sources(self) -> tuple[Path, ...]:

@@ -81,6 +81,34 @@ class Timeouts(Model):
     """From the request to an answer that is not streamed."""
 
 
+class ServerTls(Model):
+    """TLS towards clients; paths start at the configuration's folder, files that change are read
+    anew."""
+
+    cert: str
+    """The certificate, and what it was signed with, as PEM."""
+    key: str | None = None
+    """Its key, where that is not in the same file."""
+    client_ca: str | None = None
+    """Only clients with a certificate signed by this one are served (mTLS)."""
+
+
+class ClientTls(Model):
+    """TLS towards the replicas of a tier; paths start at the configuration's folder."""
+
+    ca: str | None = None
+    """Whom to trust besides the system's authorities."""
+    cert: str | None = None
+    """The certificate to show (mTLS), as PEM."""
+    key: str | None = None
+
+    @model_validator(mode="after")
+    def _key_of_something(self) -> Self:
+        if self.key is not None and self.cert is None:
+            raise ValueError("`key` goes with a `cert`")
+        return self
+
+
 class Server(Model):
     """The sidecar."""
 
@@ -88,11 +116,14 @@ class Server(Model):
     port: int = Field(8080, ge=0, le=65_535)
     api_keys: Annotated[tuple[ApiKey, ...], BeforeValidator(split)] = ()
     """Keys of which clients must send one as `Authorization: Bearer` or `x-api-key`; none: open."""
+    workers: int = Field(1, ge=1, le=256)
+    """Processes that serve the port, each on a core of its own."""
     open: bool = False
     """Whether to serve other hosts (`host` is not loopback) without any `api_keys`."""
     cors: Annotated[tuple[str, ...], BeforeValidator(split)] = ()
     """Origins whose pages may call from a browser (`https://app.example.com`, or `*` for all);
     none: browsers refuse."""
+    tls: ServerTls | None = None
     body_limit: ByteSize = ByteSize(32 * 1024 * 1024)
     header_limit: ByteSize = ByteSize(64 * 1024)
     attempts: int = Field(3, ge=1, le=10)

@@ -39,7 +39,9 @@ class Exchange:
         "_walker",
         "client",
         "closed",
+        "extra",
         "on_disconnect",
+        "on_over",
         "on_pause",
         "on_resume",
         "request",
@@ -49,8 +51,12 @@ class Exchange:
     def __init__(self, request: Request, connection: Connection) -> None:
         self.request = request
         self.client = connection.client
+        # Headers that the answer carries besides its own, whoever gives it.
+        self.extra: Headers = []
         # The client went away before `finish`: called once, at once, in every state.
         self.on_disconnect: Callable[[], None] | None = None
+        # It is over, whatever way: called once.
+        self.on_over: Callable[[], None] | None = None
         # The client reads slowly, and then no longer: stop feeding, and go on.
         self.on_pause: Callable[[], None] | None = None
         self.on_resume: Callable[[], None] | None = None
@@ -86,7 +92,7 @@ class Exchange:
         head = answer_head(
             status,
             REASONS.get(status, b""),
-            headers,
+            headers + self.extra,
             framing,
             keep_alive=self._keep,
             http10=request.http10,
@@ -128,7 +134,7 @@ class Exchange:
             shown = None
             self._walker = Walker(CHUNKED)
         self._head = answer_head(
-            status, reason, headers, shown, keep_alive=keep, http10=request.http10
+            status, reason, headers + self.extra, shown, keep_alive=keep, http10=request.http10
         )
         self._keep = keep
         self.started = True
@@ -206,4 +212,7 @@ class Exchange:
         # The callbacks go, too: they usually close a cycle through the handler's own objects.
         self.closed = True
         self._head = b""
+        over, self.on_over = self.on_over, None
         self.on_disconnect = self.on_pause = self.on_resume = None
+        if over is not None:
+            over()

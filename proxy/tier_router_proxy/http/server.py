@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 
 from tier_router_proxy.http.answers import plain_refusal
 from tier_router_proxy.http.connection import Connection, log
@@ -38,7 +39,9 @@ class Server:
         self._wheel = wheel
         self._refuse = refuse or plain_refusal
         self._shared: Shared | None = None
-        self._listeners: list[tuple[asyncio.AbstractServer, socket.socket]] = []
+        self._listeners: list[
+            tuple[asyncio.AbstractServer, socket.socket, ssl.SSLContext | None]
+        ] = []
 
     def __repr__(self) -> str:
         return f"<Server {self.connections} connections, {self.active} active>"
@@ -66,7 +69,13 @@ class Server:
         return self._shared.active if self._shared is not None else 0
 
     async def listen(
-        self, host: str, port: int, *, backlog: int = 4096, reuse_port: bool = False
+        self,
+        host: str,
+        port: int,
+        *,
+        backlog: int = 4096,
+        reuse_port: bool = False,
+        tls: ssl.SSLContext | None = None,
     ) -> tuple[str, int]:
         """Serve on this address too; gives the bound one (of several addresses, the first)."""
         loop = asyncio.get_running_loop()
@@ -81,13 +90,13 @@ class Server:
             # connections then waits a second for a SYN to be sent anew.
             try:
                 listener = await loop.create_server(
-                    lambda: Connection(shared), sock=sockets[0], backlog=backlog
+                    lambda: Connection(shared), sock=sockets[0], backlog=backlog, ssl=tls
                 )
             except OSError:
                 for sock in sockets:
                     sock.close()
                 raise
-            self._listeners.append((listener, sockets.pop(0)))
+            self._listeners.append((listener, sockets.pop(0), tls))
         return str(name[0]), int(name[1])
 
     async def drain(self, seconds: float) -> bool:
@@ -128,25 +137,28 @@ class Server:
         if not listeners:
             return
         loop = asyncio.get_running_loop()
-        spares = [sock.dup() for _, sock in listeners] if accept else []
-        for _, sock in listeners:
+        spares = [(sock.dup(), tls) for _, sock, tls in listeners] if accept else []
+        for _, sock, _ in listeners:
             # Stock asyncio drops connections between their accept and their first turn if the
             # server closes in between, so accepting stops first (uvloop has no such gap).
             loop.remove_reader(sock.fileno())
         # Also, requests that are here already show which connections are not idle.
         await _turns()
-        for listener, _ in listeners:
+        for listener, _, _ in listeners:
             listener.close()
-        await self._adopt([client for spare in spares for client in _backlog(spare)])
+        await asyncio.gather(*(self._adopt(_backlog(spare), tls) for spare, tls in spares))
 
-    async def _adopt(self, clients: list[socket.socket]) -> None:
+    async def _adopt(self, clients: list[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Serve connections that were accepted here instead of by the loop."""
         loop = asyncio.get_running_loop()
         shared = self._shared
         assert shared is not None
         for client in clients:
             client.setblocking(False)
-            await loop.connect_accepted_socket(lambda: Connection(shared), client)
+            try:
+                await loop.connect_accepted_socket(lambda: Connection(shared), client, ssl=tls)
+            except OSError as error:  # a handshake that failed
+                log.info("a waiting connection was not served: %s", error)
 
 
 def _backlog(sock: socket.socket) -> list[socket.socket]:

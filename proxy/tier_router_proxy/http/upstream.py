@@ -46,6 +46,7 @@ class Pool:
         self.loop = wheel.loop
         self.active = 0
         self._address, self.host, self._base, secure = _parse(url)
+        self.own_tls = tls is not None
         self._tls = (tls or ssl.create_default_context()) if secure else None
         # Oldest first.
         self._idle: dict[Link, None] = {}
