@@ -8,13 +8,18 @@ from typing import Any
 import httpx
 import pytest
 
-from tier_router.config import load
+from tier_router.config import Config, load
 from tier_router.errors import ConfigError
-from tier_router.testing import FakeVllm
+from tier_router.testing import FakeVllm, FixedClassifier
 from tier_router_proxy.sidecar import Sidecar
 
 BODY = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
 CHAT = "/v1/chat/completions"
+
+
+def fixed(_: Config) -> FixedClassifier:
+    """A classifier that needs no artefact."""
+    return FixedClassifier(0.1)
 
 
 def written(folder: Path, url: str, more: str) -> Path:
@@ -35,7 +40,7 @@ def trusting(certificate: Path, *, showing: bool) -> ssl.SSLContext:
 
 
 async def test_clients_are_met_with_tls_and_must_show_their_own(
-    certificate: Path, tmp_path: Path, fixed: Any
+    certificate: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "server.pem").write_bytes(certificate.read_bytes())
     async with FakeVllm("m8") as fake:
@@ -58,14 +63,14 @@ async def test_clients_are_met_with_tls_and_must_show_their_own(
 
 
 async def test_a_client_that_leaves_is_noticed_under_tls_too(
-    certificate: Path, tmp_path: Path, fixed: Any, eventually: Any
+    certificate: Path, tmp_path: Path, eventually: Any
 ) -> None:
     (tmp_path / "server.pem").write_bytes(certificate.read_bytes())
     async with FakeVllm("m8") as fake:
         async with Sidecar(load(written(tmp_path, fake.url, "")), fixed) as sidecar:
             url = sidecar.url.replace("127.0.0.1", "localhost")
             known = trusting(certificate, showing=True)
-            body = BODY | {"stream": True, "max_tokens": 100_000, "ignore_eos": True}
+            body = BODY | {"stream": True, "max_tokens": 20_000, "ignore_eos": True}
             async with httpx.AsyncClient(base_url=url, verify=known, trust_env=False) as http:
                 async with http.stream("POST", CHAT, json=body) as answer:
                     async for _ in answer.aiter_raw():
@@ -74,9 +79,7 @@ async def test_a_client_that_leaves_is_noticed_under_tls_too(
             assert all(load == 0 for load in sidecar.router.pressures().values())
 
 
-async def test_replicas_with_a_certificate_of_their_own(
-    certificate: Path, tmp_path: Path, fixed: Any
-) -> None:
+async def test_replicas_with_a_certificate_of_their_own(certificate: Path, tmp_path: Path) -> None:
     (tmp_path / "server.pem").write_bytes(certificate.read_bytes())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
@@ -100,9 +103,7 @@ async def test_replicas_with_a_certificate_of_their_own(
         ("{cert: config.yaml}", "server.tls.cert: no certificate and key in"),
     ],
 )
-async def test_what_is_no_certificate_is_said(
-    tls: str, told: str, tmp_path: Path, fixed: Any
-) -> None:
+async def test_what_is_no_certificate_is_said(tls: str, told: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(
         f"tiers: [{{name: t, model: m, replicas: [http://a]}}]\nserver: {{port: 0, tls: {tls}}}\n"
