@@ -13,6 +13,7 @@ import pytest
 from tier_router.config import parse
 from tier_router.exchange import EXPIRY, Exchange, ExchangeError, exchange_of
 from tier_router.exchange.memory import Alone, Board
+from tier_router.exchange.redis import MANY
 from tier_router.exchange.ticking import Ticking
 from tier_router.ledger import Ledger, Outcome, Report
 from tier_router.pressure import DOWN
@@ -245,6 +246,37 @@ def eventually() -> Callable[..., Awaitable[None]]:
         raise AssertionError("it never came about")
 
     return wait
+
+
+async def test_where_they_are_many_one_sums_up_for_the_others(redis_url: str) -> None:
+    crowd = [exchange_of(redis_url + "?name=crowd") for _ in range(2 * MANY)]
+    mine = Report({"a": 1, "b": 2}, {"a": 10.0, "b": 20.0}, {"b": 3.0})
+    for _ in range(3):
+        heard = [await each.swap(mine) for each in crowd]
+    for reports in heard:
+        assert sum(each.requests["a"] for each in reports) == len(crowd) - 1
+        assert sum(each.tokens["b"] for each in reports) == 20.0 * (len(crowd) - 1)
+        assert max(each.resting["b"] for each in reports) == 3.0
+    assert sorted(map(len, heard)) == [1] * (len(crowd) - 1) + [len(crowd) - 1]
+    for each in crowd:
+        await each.close()
+
+
+async def test_when_the_one_that_sums_up_has_gone_another_does(redis_url: str) -> None:
+    crowd = [exchange_of(redis_url + "?name=heirs") for _ in range(MANY + 4)]
+    for _ in range(2):
+        for each in crowd:
+            await each.swap(report(a=1))
+    dead, living = crowd[0], crowd[1:]  # the first that came sums up
+    end = time.monotonic() + 5
+    while True:
+        heard = [await each.swap(report(a=2)) for each in living]
+        if all(sum(r.requests["a"] for r in each) == 2 * (len(living) - 1) for each in heard):
+            break
+        assert time.monotonic() < end
+        await asyncio.sleep(0.05)
+    for each in (dead, *living):
+        await each.close()
 
 
 # ---- doors without an event loop of their own

@@ -1,8 +1,9 @@
 """Reports in Redis: one key for each process, which expires by itself.
 
 Two round trips a tick, whatever the number of processes and replicas: leave the report and ask who
-else is there, then read what they left.  All keys share one hash tag, so a cluster keeps them in
-one slot.
+else is there, then read what they left.  Where they are many, only one of them reads all reports
+and leaves their sum; the others read that, so that the traffic grows with their number and not
+with its square.  All keys share one hash tag, so a cluster keeps them in one slot.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -26,6 +28,13 @@ from tier_router.exchange import EXPIRY, ExchangeError
 from tier_router.ledger import Report
 
 PREFIX = "{tier-router}"
+MANY = 16
+"""Processes from which on one of them sums up for the others: below it each reads fresh reports,
+0.1 s younger, and the traffic is 0.4 MB/s at most."""
+
+READER_EXPIRY = 500
+"""Milliseconds after which another process sums up where the one that did has gone."""
+
 TIMEOUT = 0.5
 """Seconds for one round trip; a slower Redis counts as away, and nobody waits for it."""
 
@@ -44,6 +53,9 @@ class RedisExchange:
         self._base = f"{PREFIX}:{name}"
         self._own = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._url = url.replace(f"name={name}", "").rstrip("?&")
+        self._told = Report({}, {}, {})  # the tick before
+        self._reads = True
+        self._summed: bytes | None = None  # told with the next tick
         self._client: Any = None
         self._others: list[Any] = []  # clients of the Sentinels that the client asks
 
@@ -61,15 +73,39 @@ class RedisExchange:
 
     async def _swap(self, mine: Report) -> Sequence[Report]:
         client = self._connected()
-        members = f"{self._base}:members"
+        members, reader, total = (f"{self._base}:{name}" for name in ("members", "reader", "total"))
+        asks = self._reads  # a crowd's names are asked for by the one that reads them
+        summed, self._summed = self._summed, None
         async with client.pipeline(transaction=False) as pipe:
             pipe.set(self._key(self._own), msgspec.json.encode(mine), px=int(EXPIRY * 1000))
             pipe.sadd(members, self._own)
-            pipe.smembers(members)
-            found = (await pipe.execute())[2]
-        others = sorted(member.decode() for member in found if member.decode() != self._own)
+            if summed is not None:
+                pipe.set(total, summed, px=int(EXPIRY * 1000))
+                pipe.pexpire(reader, READER_EXPIRY)
+            pipe.set(reader, self._own, nx=True, px=READER_EXPIRY)
+            pipe.scard(members)
+            pipe.get(reader)
+            pipe.get(total)
+            if asks:
+                pipe.smembers(members)
+            told = await pipe.execute()
+        names = told.pop() if asks else ()
+        count, who, sum_of_all = told[-3:]
+        crowd = count > MANY
+        before, self._told = self._told, mine
+        self._reads = not crowd or who is None or who.decode() == self._own
+        if crowd and not self._reads and sum_of_all is not None:
+            return [_others(_DECODER.decode(sum_of_all), before)]
+        reports = await self._read_all(client, members, names)
+        if crowd and asks and self._reads:
+            self._summed = msgspec.json.encode(_sum((mine, *reports)))
+        return reports
+
+    async def _read_all(self, client: Any, members: str, names: Iterable[bytes]) -> list[Report]:
+        """The reports of all that are there."""
+        others = sorted(name.decode() for name in names if name.decode() != self._own)
         if not others:
-            return ()
+            return []
         told = await client.mget([self._key(other) for other in others])
         gone = [other for other, report in zip(others, told, strict=True) if report is None]
         if gone:  # a process that has died: its key expired, its name is taken off the list
@@ -107,6 +143,28 @@ class RedisExchange:
 
 
 _DECODER = msgspec.json.Decoder(Report)
+
+
+def _sum(reports: Sequence[Report]) -> Report:
+    """All reports as one."""
+    requests: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    resting: dict[str, float] = {}
+    for report in reports:
+        requests.update(report.requests)
+        tokens.update(report.tokens)
+        for name, seconds in report.resting.items():
+            resting[name] = max(seconds, resting.get(name, 0.0))
+    return Report(dict(requests), dict(tokens), resting)
+
+
+def _others(total: Report, mine: Report) -> Report:
+    """What is left of a sum without one's own part of it, which is what one told a tick ago."""
+    return Report(
+        {name: max(0, n - mine.requests.get(name, 0)) for name, n in total.requests.items()},
+        {name: max(0.0, n - mine.tokens.get(name, 0.0)) for name, n in total.tokens.items()},
+        total.resting,
+    )
 
 
 def _client(url: str) -> tuple[Any, list[Any]]:
