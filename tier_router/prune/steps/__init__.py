@@ -1,0 +1,1 @@
+"""The pruning steps, one module each; each reads a `Draft` and adds edits to it."""
