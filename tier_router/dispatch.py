@@ -64,11 +64,15 @@ def failure_of_answer(status: int, body: bytes, retry_after: str | None = None) 
 
 
 def failure_of_event(data: bytes) -> Failure | None:
-    """The failure that a stream's first `data:` is: vLLM sends an error object in a 200 stream."""
-    if not data.startswith(b'{"error"') and not data.startswith(b'{"object":"error"'):
+    """The failure that a stream's first `data:` is: vLLM sends an error object in a 200 stream,
+    and Anthropic's API has an event for it."""
+    if not data.startswith(_ERRORS):
         return None
     outcome = Outcome.DRAINING if DRAINING_TEXT in data else Outcome.FAILED
     return Failure(outcome, f"error in the stream: {_message(data)}")
+
+
+_ERRORS = (b'{"error"', b'{"object":"error"', b'{"type":"error"', b'{"type": "error"')
 
 
 class RetryBudget:
@@ -219,9 +223,12 @@ def _lacks_model(body: bytes) -> bool:
     except msgspec.DecodeError:
         return False
     error = decoded.get("error") if isinstance(decoded, dict) else None
-    return isinstance(error, dict) and (
-        error.get("param") == "model" or error.get("code") == "model_not_found"
-    )
+    if not isinstance(error, dict):
+        return False
+    if error.get("param") == "model" or error.get("code") == "model_not_found":
+        return True
+    # Anthropic's shape has neither, and vLLM calls nothing else by this type there
+    return error.get("type") == "NotFoundError" and "param" not in error
 
 
 def _message(body: bytes) -> str:

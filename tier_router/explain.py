@@ -30,6 +30,8 @@ WORDS: Mapping[Reason, str] = {
     Reason.NEEDS_JSON: "it needs structured output",
     Reason.NEEDS_LOGPROBS: "it needs log-probabilities",
     Reason.NEEDS_REASONING: "it asks for reasoning",
+    Reason.EMBEDDINGS: "this tier makes embeddings",
+    Reason.STORED: "this replica keeps the response that it goes on from",
     Reason.SPILLED: "the smaller tier is full and this one is not",
     Reason.TIER_DOWN: "the wanted tier is down",
     Reason.FAILOVER: "another replica failed before it answered",

@@ -21,6 +21,8 @@ class Need(StrEnum):
     JSON = "json"
     LOGPROBS = "logprobs"
     REASONING = "reasoning"
+    EMBEDDINGS = "embeddings"
+    """Vectors and scores instead of text; what has it (vLLM's pooling runner) has nothing else."""
 
 
 class Kind(StrEnum):
@@ -62,6 +64,8 @@ class View:
     that are equal for all requests of one conversation.  `headers` are the request's, with
     lower-case names, for the rules.  `wide` is how many of the prompt's tokens are of text that is
     not ASCII.  `priority` is vLLM's: lower goes first, None where the client set none.
+    `allowed` are the tiers that the client may use, None for all.
+    `keeper` is the one replica that can answer, by name: it keeps what the request goes on from.
     """
 
     kind: Kind
@@ -77,4 +81,6 @@ class View:
     header: str | None = None
     wide: int = 0
     priority: int | None = None
+    keeper: str | None = None
+    allowed: frozenset[str] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)

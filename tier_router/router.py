@@ -188,13 +188,17 @@ class TierRouter:
         unset = {name: value for name, value in tier.defaults.items() if body.get(name) is None}
         if "max_tokens" in unset and body.get("max_completion_tokens") is not None:
             del unset["max_tokens"]  # the client set the same limit by its newer name
+        if "max_tokens" in unset and "input" in body:  # the responses' name for it
+            unset.setdefault("max_output_tokens", unset.pop("max_tokens"))
+            if body.get("max_output_tokens") is not None:
+                del unset["max_output_tokens"]
         return {**unset, "model": decision.model}
 
     def answers(self, view: View, questions: Mapping[str, Any]) -> dict[str, Any]:
         """The answers to typed questions about `view`, by name; raises RequestError."""
         decision = self.decide(view)
         config = self._config
-        known = Known(list(config.ladder), self._thresholds, list(config.intents))
+        known = Known(list(config.ladder)[: config.rungs], self._thresholds, list(config.intents))
         return {name: answer(name, each, decision, known) for name, each in questions.items()}
 
     def signals(self, view: View) -> list[Signal]:
@@ -248,7 +252,7 @@ def _urls(config: Config) -> dict[str, str]:
 
 def _thresholds(config: Config, classifier: Classifier) -> tuple[float, ...]:
     """One threshold for each step of the ladder; one for a ladder without steps."""
-    steps = max(1, len(config.tiers) - 1)
+    steps = max(1, config.rungs - 1)
     policy = config.policy
     if isinstance(policy.threshold, tuple):
         return policy.threshold

@@ -1,4 +1,5 @@
-"""Reads the `View` of a request body: chat completions, completions, responses, messages.
+"""Reads the `View` of a request body: chat completions, completions, responses, messages; and of
+those that are not about a talk: embeddings, tokens, a stored response.
 
 The body stays the caller's own mapping and is never changed here.  Only what routing needs is
 read; unknown fields are no concern of ours.
@@ -41,6 +42,10 @@ SAMPLE_CHARS = 4_096
 """Of a longer text that is not ASCII about so many characters, evenly spread, tell how dense it
 is: a share of one half is then known within 1.6 points (two standard errors)."""
 
+_POOLED = ("input", "messages", "query", "queries", "documents", "text_1", "text_2", "data_1",
+           "data_2", "items")  # fmt: skip
+"""Where embeddings, rerank and score have their texts."""
+
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _IMAGE = frozenset({"image_url", "input_image", "image", "video_url", "image_embeds"})
 _AUDIO = frozenset({"input_audio", "audio_url", "audio"})
@@ -65,7 +70,8 @@ _HOUSEKEEPING = re.compile(
     r"\b(?:concise|short|brief|\d+(?:-\d+)?[- ]word)[^.\n]{0,40}\btitle\b",
     re.I | re.S,
 )
-_HOUSEKEEPING_WORDS = ("title", "tag", "follow", "topic", "subject line")
+_LABELS = ("tag", "follow", "topic", "subject line")
+_TALKS = ("conversation", "chat", "session", "thread", "dialog", "message")
 _HOUSEKEEPING_CHARS = 600
 
 
@@ -100,6 +106,35 @@ def view_of(body: Mapping[str, Any], headers: Mapping[str, str] = _NO_HEADERS) -
         n=_typed(body, "n", int) or 1,
         header=headers.get(PIN_HEADER) or None,
         wide=reader.wide,
+        priority=_priority(body, headers),
+        headers=headers,
+    )
+
+
+def pooling_view(body: Mapping[str, Any], headers: Mapping[str, str] = _NO_HEADERS) -> View:
+    """The view of a request for embeddings or scores: there is nothing to judge."""
+    given = (body.get(name) for name in _POOLED)
+    tokens = sum(_size(value) // 4 for value in given if value is not None)
+    return bare_view(body, headers, tokens, frozenset({Need.EMBEDDINGS}))
+
+
+def bare_view(
+    body: Mapping[str, Any],
+    headers: Mapping[str, str] = _NO_HEADERS,
+    tokens: int = 0,
+    needs: frozenset[Need] = frozenset(),
+) -> View:
+    """The view of a request without a talk, and without an answer that is generated."""
+    return View(
+        kind=Kind.NONE,
+        turn=Turn(""),
+        earlier=(),
+        tokens=tokens,
+        max_tokens=1,
+        needs=needs,
+        model=_typed(body, "model", str),
+        key=0,
+        header=headers.get(PIN_HEADER) or None,
         priority=_priority(body, headers),
         headers=headers,
     )
@@ -293,7 +328,8 @@ class _Reader:
 
     def _housekeeping(self) -> bool:
         text = self.human[-1][0]
-        ends = [text[:_HOUSEKEEPING_CHARS], text[_HOUSEKEEPING_CHARS:][-_HOUSEKEEPING_CHARS:]]
+        last = max(len(text) - _HOUSEKEEPING_CHARS, _HOUSEKEEPING_CHARS)
+        ends = [text[:_HOUSEKEEPING_CHARS], text[last:]]
         if len(self.human) == 1:
             ends += [system[:_HOUSEKEEPING_CHARS] for system in self._system]
         return any(map(_asks_for_title, ends))
@@ -309,7 +345,10 @@ class _Reader:
 
 def _asks_for_title(text: str) -> bool:
     low = text.lower()
-    return any(word in low for word in _HOUSEKEEPING_WORDS) and bool(_HOUSEKEEPING.search(low))
+    names = low.__contains__
+    if not names("title") and not (any(map(names, _LABELS)) and any(map(names, _TALKS))):
+        return False  # as most texts; the expression takes long
+    return bool(_HOUSEKEEPING.search(low))
 
 
 def _speaks(text: str) -> bool:

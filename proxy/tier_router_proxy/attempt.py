@@ -1,11 +1,14 @@
 """One replica's answer, held back until it is known to be worth passing on.
 
 That is at the first `data:` of a stream, since vLLM sends its 200 before the request has even been
-queued; until then a replica that fails can be replaced and the client notices nothing.
+queued; until then a replica that fails can be replaced and the client notices nothing.  Of a
+response (`/v1/responses`) the events that only say that it was taken on count as little.  Comments
+by which a host keeps a waiting client's connection alive are held back too, but not for ever.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Protocol
@@ -21,10 +24,19 @@ HELD_BYTES = 64 * 1024
 """How much of an answer is held back while it is not clear what it is; vLLM's errors have less
 than 1 KB."""
 
-MAYBE_FAILED = frozenset({404, 429, 500, 502, 503, 504})
+HELD_SECONDS = 10.0
+"""How long comments and events without content are held back for the sake of a failover.  Hosts
+send such comments every 5 to 30 s so that nobody on the way gives a silent connection up, which
+the usual proxies do after 60 s."""
+
+MAYBE_FAILED = frozenset({401, 404, 429, 500, 502, 503, 504})
 """Statuses whose body tells whether another replica should be tried."""
 
-_FIRST_DATA = re.compile(rb"^data: ?([^\r\n]*)[\r\n]", re.M)
+_FIRST_DATA = re.compile(rb"(?:^|[\r\n])data: ?([^\r\n]*)[\r\n]")
+_TAKEN_ON = re.compile(
+    rb"(?:^|[\r\n])event: ?response\.(?:created|queued|in_progress)\r?\ndata: ?[^\r\n]*\r?\n"
+)
+"""What a response's stream begins with before anything was computed."""
 
 
 class Owner(Protocol):
@@ -52,20 +64,27 @@ class Owner(Protocol):
 class Attempt:
     """A request on its way to one replica; the `Listener` of its upstream call."""
 
-    __slots__ = ("_began", "_head", "_held", "_held_bytes", "_owner", "_sink", "_text", "_walker",
-                 "call", "decision")  # fmt: skip
+    __slots__ = ("_began", "_head", "_held", "_held_bytes", "_owner", "_reads", "_sink", "_timer",
+                 "_trusted", "_walker", "call", "decision", "text")  # fmt: skip
 
-    def __init__(self, owner: Owner, decision: Decision) -> None:
+    def __init__(
+        self, owner: Owner, decision: Decision, *, reads: bool = False, trusted: bool = True
+    ) -> None:
+        """`reads` keeps the first bytes of any answer in `text`; not `trusted` takes a 401 for the
+        tier's own key, which is no business of the client's."""
         self._owner, self.decision = owner, decision
+        self._reads, self._trusted = reads, trusted
+        self._timer: asyncio.TimerHandle | None = None
         self.call: Call | None = None
         self._head: Head | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
-        self._text = b""
+        self.text = b""
         self._began = False
 
     def abort(self) -> None:
         """Cuts the replica off: it shall not generate for nobody."""
+        self._hold_no_longer()
         call, self.call = self.call, None
         if call is not None:
             call.abort()
@@ -79,8 +98,12 @@ class Attempt:
         self._sink: Callable[[bytes], None]
         if head.status in MAYBE_FAILED:
             self._sink = self._collect
+        elif _is_encoded(head):
+            self._sink = self._begin
         elif head.status == 200 and is_stream(head):
             self._sink = self._peek
+        elif self._reads:
+            self._sink = self._read
         else:
             self._sink = self._begin
 
@@ -91,6 +114,7 @@ class Attempt:
     def on_end(self) -> None:
         """The answer is complete."""
         self.call = None
+        self._hold_no_longer()
         if not self._began:
             failure = self._failure_at_end()
             if failure is not None:
@@ -102,6 +126,7 @@ class Attempt:
     def on_failure(self, failure: UpstreamFailure) -> None:
         """The answer will not come, or not to its end."""
         self.call = None
+        self._hold_no_longer()
         if self._began:
             self._owner.broke(failure.message)
             return
@@ -124,10 +149,13 @@ class Attempt:
     def _peek(self, data: bytes) -> None:
         """Holds a stream back until its first `data:` line."""
         room = self._hold(data)
-        first = _FIRST_DATA.search(self._text)
+        first = self._first_data()
         if first is None:
             if not room:
                 self._begin(b"")
+            elif self._timer is None and self.text:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(HELD_SECONDS, self._begin, b"")
             return
         failure = failure_of_event(first[1])
         if failure is not None:
@@ -137,12 +165,32 @@ class Attempt:
         self._owner.first_token(self)
         self._begin(b"")
 
+    def _first_data(self) -> re.Match[bytes] | None:
+        """The first `data:` that carries something of the answer."""
+        first = _FIRST_DATA.search(self.text)
+        if first is None or b"event:" not in self.text:
+            return first
+        start = 0
+        for taken_on in _TAKEN_ON.finditer(self.text):
+            start = taken_on.end() - 1  # the line's end is the next one's beginning
+        return _FIRST_DATA.search(self.text, start)
+
+    def _read(self, data: bytes) -> None:
+        """Keeps the first bytes of an answer to read, and passes them on."""
+        self._hold(data)
+        self._begin(b"")
+
+    def _hold_no_longer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _hold(self, data: bytes) -> bool:
         """Keeps raw bytes and reads their text; False when no more should be held."""
         self._held.append(data)
         self._held_bytes += len(data)
         try:
-            self._text += b"".join(self._walker.payload(data)[0])
+            self.text += b"".join(self._walker.payload(data)[0])
         except FramingError:
             return False  # the pool has seen it too, and fails the call
         return self._held_bytes < HELD_BYTES
@@ -150,6 +198,7 @@ class Attempt:
     def _begin(self, data: bytes) -> None:
         head = self._head
         assert head is not None
+        self._hold_no_longer()
         self._began = True
         self._sink = self._owner.passed
         held, self._held = self._held, []
@@ -160,13 +209,22 @@ class Attempt:
         head = self._head
         if head is None:
             return Failure(Outcome.FAILED, "ended without an answer")
+        if head.status == 401:
+            return None if self._trusted else Failure(Outcome.FAILED, "401 refuses the tier's key")
         if head.status in MAYBE_FAILED:
             retry_after = head.header(b"retry-after")
             text = retry_after.decode("latin-1") if retry_after else None
-            return failure_of_answer(head.status, self._text, text)
-        if head.status == 200 and not self._text.strip() and is_stream(head):
+            seen = b"" if _is_encoded(head) else self.text
+            return failure_of_answer(head.status, seen, text)
+        if head.status == 200 and not self.text.strip() and is_stream(head):
             return Failure(Outcome.FAILED, "the stream ended without a word")
         return None
+
+
+def _is_encoded(head: Head) -> bool:
+    """Whether the answer's text is not to be read here, since it is compressed."""
+    coding = head.header(b"content-encoding")
+    return coding is not None and coding.lower() != b"identity"
 
 
 def is_stream(head: Head) -> bool:

@@ -14,6 +14,21 @@ LONGEST = 4 * 1024 * 1024
 """Bytes of an answer that are read; vLLM's `/metrics` has 54 kB for each engine."""
 
 
+async def ask(
+    pool: Pool, method: bytes, target: bytes, headers: Headers, body: bytes | None = None
+) -> tuple[int, bytes]:
+    """Status and content of one answer; raises OSError where no whole one comes."""
+    answer = _Answer(asyncio.get_running_loop().create_future())
+    try:
+        call = pool.send(method, target, headers, body, answer)
+    except ValueError as error:
+        raise OSError(str(error)) from None
+    try:
+        return await answer.whole
+    finally:
+        call.abort()
+
+
 class PoolFetch:
     """A `Fetch` over the pools of a sidecar, for URLs that begin with what a pool dials."""
 
@@ -30,17 +45,8 @@ class PoolFetch:
     ) -> tuple[int, bytes]:
         """Status and content; raises OSError where no whole answer comes."""
         pool, target = self._pool_of(url)
-        answer = _Answer(asyncio.get_running_loop().create_future())
         fields: Headers = [(name.encode(), value.encode()) for name, value in headers.items()]
-        method = b"GET" if body is None else b"POST"
-        try:
-            call = pool.send(method, target.encode(), fields, body, answer)
-        except ValueError as error:
-            raise OSError(str(error)) from None
-        try:
-            return await answer.whole
-        finally:
-            call.abort()
+        return await ask(pool, b"GET" if body is None else b"POST", target.encode(), fields, body)
 
     def _pool_of(self, url: str) -> tuple[Pool, str]:
         """The pool, and what is left of `url` for it to ask for."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tier_router.config import Tier
 from tier_router.decide import Decision
 from tier_router.dispatch import Dispatch, Failure
 from tier_router.errors import TierRouterError
@@ -20,11 +21,14 @@ from tier_router.router import TierRouter
 from tier_router.scrape.header import ASK, REPORT, reading_of_report
 from tier_router.scrape.watch import METRICS_LASTS
 from tier_router.view import PRIORITY_HEADER
-from tier_router_proxy.answers import error_headers, json_body
+from tier_router_proxy.answers import error_body, error_headers
 from tier_router_proxy.attempt import Attempt
 from tier_router_proxy.body import readdressed
+from tier_router_proxy.doors import Door
+from tier_router_proxy.feedback import Feedback
 from tier_router_proxy.http.messages import Head, Headers, client_headers, upstream_headers
 from tier_router_proxy.http.server import Exchange
+from tier_router_proxy.keepers import Keepers, stamp
 from tier_router_proxy.metrics import Metrics
 from tier_router_proxy.pools import Pools
 
@@ -41,17 +45,39 @@ PRIORITY = PRIORITY_HEADER.encode()
 ASK_LOAD = (ASK[0].encode(), ASK[1].encode())
 LOAD_REPORT = REPORT.encode()
 _ERROR_EVENT = b'data: {"error"'
+_NAMED_ERROR = b"\nevent: error"
+"""What Anthropic's API and the responses call it."""
+NOT_UPSTREAM = (b"x-request-id", b"x-tier-router-tier", PRIORITY, b"content-encoding")
+"""Headers of a client that the sidecar answers for itself; bodies go on decompressed."""
+CREDENTIALS = (b"authorization", b"x-api-key")
+KEYLESS = (*NOT_UPSTREAM, *CREDENTIALS)
+NOT_BACK = (
+    *TAGS,
+    *CREDENTIALS,
+    b"access-control-allow-origin",
+    b"access-control-allow-credentials",
+    b"access-control-allow-headers",
+    b"access-control-allow-methods",
+    b"access-control-expose-headers",
+    b"access-control-max-age",
+)
+"""Headers of a replica that no client sees: whose pages may call is the sidecar's to say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A chat request that was read: what it says, and what routing knows of it."""
+    """A request that was read: what it says, and what routing knows of it."""
 
     id: str
-    raw: bytes
+    raw: bytes | None
+    """The body, decompressed; None for a request without one."""
     fields: Mapping[str, Any]
     view: View
     arrived: float
+    door: Door
+    method: bytes
+    target: bytes
+    """Path and query as vLLM knows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +90,13 @@ class Upstreams:
     now: Callable[[], float]
     told: set[tuple[str, str]] = field(default_factory=set)
     """(replica, model) of the wrong models that the log has been told of."""
+    keepers: Keepers = field(default_factory=Keepers)
+    feedback: Feedback = field(default_factory=Feedback)
+
+    def tier(self, decision: Decision) -> Tier:
+        """The tier that a decision is for, as it is now configured."""
+        config = self.router.config
+        return config.tiers[config.ladder[decision.tier]]
 
 
 class Relay:
@@ -97,41 +130,58 @@ class Relay:
     # ---- out
 
     def _send(self, decision: Decision) -> None:
-        incoming = self._incoming
-        attempt = Attempt(self, decision)
+        incoming, tier = self._incoming, self._up.tier(decision)
+        attempt = Attempt(self, decision, reads=incoming.door.stored, trusted=tier.api_key is None)
         self._attempts.append(attempt)
-        body = readdressed(incoming.raw, self._up.router.changes(decision, incoming.fields))
-        request = self._exchange.request
+        target = incoming.target if tier.kind == "vllm" else incoming.target.removeprefix(b"/v1")
         attempt.call = self._up.pools.of(decision.url).send(
-            b"POST", request.target, self._headers(decision), body, attempt
-        )
+            incoming.method, target, self._headers(decision, tier), self._body(decision, tier),
+            attempt,
+        )  # fmt: skip
         limits = self._timeouts
         attempt.call.expect(limits.first_token if incoming.view.stream else limits.answer)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s -> %s: %s", incoming.id, decision.replica, sentence(decision))
 
-    def _headers(self, decision: Decision) -> Headers:
-        config = self._up.router.config
-        tier = config.tiers[config.ladder[decision.tier]]
-        drop: list[bytes] = [b"x-request-id", b"x-tier-router-tier", PRIORITY]
-        if tier.api_key is not None or config.server.api_keys:
-            drop.append(b"authorization")
-        headers = upstream_headers(self._exchange.request.headers, drop)
+    def _body(self, decision: Decision, tier: Tier) -> bytes | None:
+        """The client's body with what routing sets in it."""
+        incoming = self._incoming
+        if not incoming.raw:
+            return incoming.raw
+        door, changes = incoming.door, {"model": decision.model}
+        if door.generates:
+            changes = self._up.router.changes(decision, incoming.fields)
+        if door.stored and tier.kind == "vllm":
+            changes.update(stamp(decision.replica, incoming.fields))
+        return readdressed(incoming.raw, changes)
+
+    def _headers(self, decision: Decision, tier: Tier) -> Headers:
+        """The client's headers without our keys, and with what replicas are told."""
+        request, vllm = self._exchange.request, tier.kind == "vllm"
+        own = tier.api_key is not None or bool(self._up.router.config.server.api_keys)
+        drop = KEYLESS if own else NOT_UPSTREAM
+        headers = upstream_headers(request.headers, drop if vllm else (*drop, ASK_LOAD[0]))
         headers.append((b"x-request-id", self._incoming.id.encode()))
         if decision.priority:
             headers.append((PRIORITY, b"%d" % decision.priority))
-        if self._asks_for_load():
+        if self._asks_for_load(tier):
             headers.append(ASK_LOAD)
         if tier.api_key is not None:
             secret = tier.api_key.get_secret_value().encode()
             headers.append((b"authorization", b"Bearer " + secret))
+        elif not own and request.header(CREDENTIALS[0]) is None:
+            given = request.header(CREDENTIALS[1])  # Anthropic's clients; vLLM reads it nowhere
+            if given is not None:
+                headers.append((b"authorization", b"Bearer " + given))
         return headers
 
-    def _asks_for_load(self) -> bool:
+    def _asks_for_load(self, tier: Tier) -> bool:
         """Whether the answer is to say how loaded its replica is: a stream cannot, and a client
         that asks itself gets its own."""
         return (
-            not self._incoming.view.stream
+            tier.kind == "vllm"
+            and self._incoming.door.generates
+            and not self._incoming.view.stream
             and bool(self._up.router.config.load.poll.metrics)
             and self._exchange.request.header(ASK_LOAD[0]) is None
         )
@@ -168,12 +218,18 @@ class Relay:
         self._attempts = [attempt]
         self._dispatch.settled(attempt.decision.replica, self._up.now())
         self._status = str(head.status)
+        tier = self._up.tier(attempt.decision)
         report = head.header(LOAD_REPORT)
-        drop: tuple[bytes, ...] = TAGS
-        if report is not None and self._asks_for_load():
+        drop: tuple[bytes, ...] = NOT_BACK
+        if report is not None and self._asks_for_load(tier):
             self._read(attempt.decision.replica, report)
-            drop = (*TAGS, LOAD_REPORT)
+            drop = (*NOT_BACK, LOAD_REPORT)
         headers = client_headers(head, drop) + self._tags(attempt.decision)
+        if tier.api_key is not None:
+            secret = tier.api_key.get_secret_value().encode()
+            headers = [each for each in headers if secret not in each[1]]
+        if head.status == 200:
+            self._remember(attempt)
         self._exchange.start(head.status, head.reason, headers, head.framing)
         for piece in pieces:
             if piece:
@@ -184,8 +240,8 @@ class Relay:
         call = self._attempts[0].call
         if call is not None:
             call.expect(self._timeouts.between)
-        if _ERROR_EVENT in data:  # the engine died under a stream that had begun
-            self._broken = True
+        if _ERROR_EVENT in data or (_NAMED_ERROR in data and self._incoming.view.stream):
+            self._broken = True  # the engine died under a stream that had begun
         self._last_but_one, self._last = self._last, data
         self._exchange.write(data)
 
@@ -214,11 +270,21 @@ class Relay:
             self._no_hedge()
             up.metrics.errored(error.code)
             headers = [*error_headers(error), *self._tags(lost)]
-            self._exchange.respond(error.status, headers, json_body(error.shape()))
+            body = error_body(error, self._incoming.target, self._incoming.id)
+            self._exchange.respond(error.status, headers, body)
             return
         if not self._attempts:  # else the other one that was asked goes on
             up.metrics.failed_over()
             self._send(decision)
+
+    def _remember(self, attempt: Attempt) -> None:
+        """Notes what later requests may ask about this answer."""
+        incoming, up = self._incoming, self._up
+        if incoming.door.stored:
+            up.keepers.learn_from(attempt.text, attempt.decision.replica)
+        if incoming.door.generates and up.router.config.feedback is not None:
+            raw = incoming.raw or b""
+            up.feedback.answered(incoming.id, attempt.decision, raw, incoming.view)
 
     def _read(self, replica: str, report: bytes) -> None:
         """Takes over what a replica says of its load on an answer."""
@@ -242,7 +308,8 @@ class Relay:
     def _close(self, outcome: Outcome, status: str | None = None) -> None:
         """Ends the stay and counts it."""
         up, now = self._up, self._up.now()
-        usage = usage_at_end(self._last_but_one + self._last) if outcome is Outcome.DONE else None
+        teaches = outcome is Outcome.DONE and self._incoming.door.generates
+        usage = usage_at_end(self._last_but_one + self._last) if teaches else None
         self._dispatch.closed(outcome, now, usage)
         for attempt in self._attempts:
             up.metrics.attempted(attempt.decision, outcome)

@@ -18,10 +18,10 @@ LAYERS: list[set[str]] = [
     {"errors"},
     {"request", "config", "pressure", "turn"},
     {"view", "classify", "ledger", "pace", "decide", "prune", "dispatch", "explain", "questions"},
-    {"encoder", "exchange", "data", "scrape", "semantic"},
+    {"encoder", "exchange", "data", "scrape", "semantic", "decisionlog"},
     {"router"},
     {"testing", "litellm", "langchain"},
-    {"train", "calibrate", "simulate"},
+    {"train", "calibrate", "simulate", "evidence"},
     {"tier_router_proxy"},
     {"cli", "__main__"},
 ]

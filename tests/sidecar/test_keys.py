@@ -76,9 +76,7 @@ async def test_a_key_opens_its_tiers_only(stage: Any) -> None:
     assert (await stage.ask(model="heavy", headers=bearer("all"))).status_code == 200
 
 
-async def test_a_key_has_so_many_requests_open_at_once(
-    stage: Any, eventually: Any
-) -> None:
+async def test_a_key_has_so_many_requests_open_at_once(stage: Any, eventually: Any) -> None:
     await stage.serve(server={"api_keys": [{"key": "k", "concurrency": 2, "name": "team"}]})
     for fake in stage.light:
         fake.faults.add(faults.SlowFirstToken(0.5), times=None)

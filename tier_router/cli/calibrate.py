@@ -102,12 +102,17 @@ def _labels(router: TierRouter, path: Path) -> list[Label]:
     for number, line in _lines(path):
         view = _view(router, path, number, line)
         try:
-            found.append(Label(view, needed(msgspec.json.decode(line), list(router.config.ladder))))
+            found.append(Label(view, needed(msgspec.json.decode(line), _rungs(router))))
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error), file=str(path), line=number) from None
     if not found:
         raise ConfigError("no labels in this file", file=str(path))
     return found
+
+
+def _rungs(router: TierRouter) -> list[str]:
+    config = router.config
+    return [tier.name for tier in config.tiers[: config.rungs]]
 
 
 def needed(record: Any, tiers: list[str]) -> float:
@@ -158,7 +163,7 @@ def _judged(router: TierRouter, labels: list[Label]) -> tuple[list[float], list[
 def _level(router: TierRouter, view: View) -> float:
     """The highest first threshold at which the idle router sends `view` above the lightest tier."""
     judged, config = router.judge(view), router.config
-    steps = len(config.tiers) - 1
+    steps = config.rungs - 1
 
     def goes_up(threshold: float) -> bool:
         try:

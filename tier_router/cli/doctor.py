@@ -57,7 +57,8 @@ class Diagnosis:
     @property
     def line(self) -> str | None:
         """What would mend it: None where no flag is missing, or nothing is there to start."""
-        if all(replica.url.startswith("sim://") for replica in self.tier.replicas):
+        simulated = all(replica.url.startswith("sim://") for replica in self.tier.replicas)
+        if simulated or self.tier.kind != "vllm":
             return None
         grave = (Level.ERROR, Level.WARNING)
         missing = any(r.level in grave and r.flag for r in self.remarks)

@@ -54,7 +54,7 @@ def document(config: Config, keys: Mapping[str, str] | None = None) -> dict[str,
 
 
 def _deployments(config: Config, keys: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    for tier in config.tiers:
+    for tier in config.tiers[: config.rungs]:
         for replica in tier.replicas:
             yield _deployment(tier, replica, keys)
 
@@ -66,8 +66,8 @@ def _deployment(tier: Tier, replica: Replica, keys: Mapping[str, str]) -> dict[s
             "needs the http:// address of a server"
         )
     params: dict[str, Any] = {
-        "model": f"hosted_vllm/{tier.model}",
-        "api_base": f"{replica.url}/v1",
+        "model": f"{'openai' if tier.kind == 'openai' else 'hosted_vllm'}/{tier.model}",
+        "api_base": tier.openai_base(replica),
         "api_key": "none" if tier.api_key is None else f"os.environ/{_variable(tier, keys)}",
     }
     params.update((name, tier.defaults[name]) for name in sorted(PARAMS & tier.defaults.keys()))

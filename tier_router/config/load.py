@@ -60,6 +60,9 @@ def _build(source: Source, base: Path, files: tuple[Path, ...]) -> Config:
     config = config.model_copy(update={"intents": intents, "classifier": chosen})
     if config.feedback is not None:
         config = config.model_copy(update={"feedback": str(base / config.feedback)})
+    if config.log is not None:
+        log = config.log.model_copy(update={"path": str(base / config.log.path)})
+        config = config.model_copy(update={"log": log})
     config, certificates = _placed(config, base)
     files = (*files, *certificates)
     if calibration is not None:

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from tier_router.config.base import Model, Name, Positive, Seconds, Share, split
+from tier_router.config.log import Log
 from tier_router.config.pruning import Pruning
 from tier_router.config.server import ClientTls, Server
 from tier_router.request import Need
@@ -428,6 +429,8 @@ class Config(Model):
     """File that verdicts on answers (`POST /v1/tier/feedback`) are appended to, each with the text
     of its request, as labels for `tier-router calibrate`; without it none are taken.  Relative to
     this file."""
+    log: Log | None = None
+    """Where each decision is written down, one JSON line a request; without it nothing is."""
     server: Server = Server()
 
     _sources: tuple[Path, ...] = PrivateAttr(())

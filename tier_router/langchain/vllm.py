@@ -64,7 +64,7 @@ def chat_vllm(tier: Tier, replica: Replica, timeouts: Timeouts) -> ChatVllm:
     """The chat model of one replica.  It does not retry: the router goes on to the next one."""
     return ChatVllm(
         model=tier.model,
-        base_url=f"{replica.url}/v1",
+        base_url=tier.openai_base(replica),
         api_key=tier.api_key or "none",
         max_retries=0,
         timeout=timeouts.answer,

@@ -59,7 +59,12 @@ def remarks(tier: Tier, seen: Examination) -> list[Remark]:
     """What is to be said of one replica of `tier`, as it is written in the configuration."""
     if seen.problem is not None:
         return [Remark(Level.ERROR, "unreachable", f"does not answer: {seen.problem}")]
+    if tier.kind == "openai":
+        trip = Remark(Level.OK, "reached", f"answers in {(seen.round_trip or 0) * 1000:.1f} ms")
+        return [trip, *_model(tier, seen)]
     found = [_reached(seen), *_model(tier, seen)]
+    if tier.pools:
+        return [*found, *_metrics(seen)]
     if any(remark.level is Level.ERROR and remark.code in _BLOCKING for remark in found):
         return [*found, *_metrics(seen)]
     if seen.chat_problem is not None:
@@ -106,7 +111,8 @@ def _model(tier: Tier, seen: Examination) -> Iterator[Remark]:
     told = f"serves `{tier.model}` with {context:,} tokens of context"
     if tier.context is not None and tier.context > context:
         told += f"; the configuration says {tier.context:,}: longer prompts will be refused"
-        yield Remark(Level.ERROR, "context", told, "--max-model-len")
+        flag = "--max-model-len" if tier.kind == "vllm" else None
+        yield Remark(Level.ERROR, "context", told, flag)
     elif tier.context is not None and tier.context < context:
         told += f", of which the configuration uses {tier.context:,}"
         yield Remark(Level.NOTE, "context", told)

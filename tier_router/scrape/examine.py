@@ -76,13 +76,15 @@ class _Examiner:
         self._found = Examination(target.name, target.url)
         key = target.api_key
         self._headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        # what other hosts answer costs money, and says nothing that a flag would change
+        self._chattable = target.vllm and target.chats
 
     async def run(self) -> Examination:
         found = self._found
         try:
             await self._pages()
             served = found.models is None or self._target.model in found.models
-            if found.models_status not in (401, 403) and served:
+            if found.models_status not in (401, 403) and served and self._chattable:
                 await self._chats()
         except OSError as error:
             told = str(error) or f"no answer within {self._seconds:g} s"
@@ -97,13 +99,14 @@ class _Examiner:
         trips = []
         for _ in range(ROUNDS):
             begun = time.monotonic()
-            status, content = await self._get("/version")
+            status, content = await self._get("/version" if self._target.vllm else "/v1/models")
             trips.append(time.monotonic() - begun)
         found.round_trip = min(trips)
-        found.version = version_of(content) if status == 200 else None
+        if self._target.vllm and status == 200:
+            found.version = version_of(content)
         found.models_status, content = await self._get("/v1/models")
         found.models = models_of(content) if found.models_status == 200 else None
-        found.gauges = await self._gauges()
+        found.gauges = await self._gauges() if self._target.vllm else None
         if found.gauges is not None and found.gauges.born is not None:
             found.uptime = time.time() - found.gauges.born
 
@@ -175,7 +178,7 @@ class _Examiner:
     async def _get(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         more = {} if body is None else {"content-type": "application/json"}
         async with asyncio.timeout(self._seconds):
-            return await self._fetch(self._target.url + path, {**self._headers, **more}, body)
+            return await self._fetch(self._target.page(path), {**self._headers, **more}, body)
 
 
 def _prompt_details(answer: Answer) -> bool | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tier_router.config import Config, Tier
+from tier_router.config import Config, Cost, Tier
 from tier_router.request import Need
 from tier_router.scrape.pages import Card
 
@@ -26,10 +26,11 @@ class Found:
 
 
 def effective(config: Config, found: Mapping[str, Found]) -> Config:
-    """`config` with the contexts and abilities that it leaves to the replicas, as far as `found`
-    (by replica name) has them; `config` itself where it has none.
+    """`config` with the contexts, abilities and prices that it leaves to the replicas, as far as
+    `found` (by replica name) has them; `config` itself where it has none.
 
-    A tier is what all of its replicas are: the least context, the abilities they share.
+    A tier is what all of its replicas are: the least context, the abilities they share, the
+    highest price.
     """
     tiers = tuple(_found_tier(tier, found) for tier in config.tiers)
     if all(new is old for new, old in zip(tiers, config.tiers, strict=True)):
@@ -49,6 +50,12 @@ def _found_tier(tier: Tier, found: Mapping[str, Found]) -> Tier:
         able = {need for need in asked if all(each.can.get(need, True) for each in own)}
         if asked:
             changes["can"] = (tier.can - asked) | able
+    if tier.cost is None:
+        cards = [(each.models or {}).get(tier.model) for each in own]
+        prices = [card.price for card in cards if card is not None and card.price is not None]
+        if prices:
+            dearest = max(prices)
+            changes["cost"] = Cost(gpu_hour=None, gpus=1, input=dearest[0], output=dearest[1])
     return tier.model_copy(update=changes) if changes else tier
 
 

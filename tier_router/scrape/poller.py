@@ -95,10 +95,13 @@ def _paced(config: Config) -> Poll:
 def targets_of(config: Config, dialled: Mapping[str, str]) -> Iterator[Target]:
     """What there is to watch of a configuration."""
     poll = _paced(config)
+    models = poll.model_copy(update={"load": 0.0, "metrics": 0.0})
     for tier in config.tiers:
         key = None if tier.api_key is None else tier.api_key.get_secret_value()
         for replica in tier.replicas:
             url = dialled.get(replica.url, replica.url)
             if not url.startswith("sim://"):
                 name = replica.name or replica.url
-                yield Target(name, tier.model, url, poll, key, tier.asks)
+                vllm = tier.kind == "vllm"
+                asked, chats = poll if vllm else models, not tier.pools
+                yield Target(name, tier.model, url, asked, key, tier.asks, vllm, chats)

@@ -19,6 +19,15 @@ class Target:
     api_key: str | None = field(default=None, repr=False)
     asks: bool = False
     """Whether its abilities are to be found out."""
+    vllm: bool = True
+    """Else it is another host of OpenAI's API, of which `url` is the base: asked for its models
+    alone, which say what it can do."""
+    chats: bool = True
+    """Whether it answers chats; one that makes embeddings does not."""
+
+    def page(self, path: str) -> str:
+        """The URL of one of vLLM's paths."""
+        return self.url + (path if self.vllm else path.removeprefix("/v1"))
 
 
 @dataclass(slots=True)

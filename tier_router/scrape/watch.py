@@ -148,8 +148,7 @@ class Watch:
         """Tells the router what the replica is; False where it does not say what it serves."""
         status, content = await self._get("/v1/models", PAGE_SECONDS)
         models = models_of(content) if status == 200 else None
-        code, page = await self._get("/version", PAGE_SECONDS)
-        version = version_of(page) if code == 200 else None
+        version = await self._version_now() if self.target.vllm else None
         found = Found(models, version)
         if status in (401, 403):
             self._complain(f"refuses the tier's API key ({status} on /v1/models)")
@@ -157,11 +156,16 @@ class Watch:
         problem = serves_another(found, self.target.model)
         self._complain(problem)
         if self.target.asks and problem is None:
-            found = Found(models, version, await self._abilities(version))
+            can = await self._abilities(version) if self.target.vllm else _told(found, self.target)
+            found = Found(models, version, can)
         self._office.found(self.target.name, found)
         return models is not None
 
     # ---- what the looks share
+
+    async def _version_now(self) -> str | None:
+        code, page = await self._get("/version", PAGE_SECONDS)
+        return version_of(page) if code == 200 else None
 
     def _weigh(self, requests: float, own: int) -> None:
         """Judges whether `/load` counts.
@@ -228,7 +232,7 @@ class Watch:
         if body is not None:
             headers = {**headers, "content-type": "application/json"}
         async with self._office.gate, asyncio.timeout(seconds):
-            status, content = await self._office.fetch(self.target.url + path, headers, body)
+            status, content = await self._office.fetch(self.target.page(path), headers, body)
         if status >= 500 and body is None:
             raise ConnectionError(f"status {status} on {path}")
         return status, content
@@ -253,6 +257,12 @@ class Watch:
                 async with asyncio.timeout(pause):
                     await again.wait()
             again.clear()
+
+
+def _told(found: Found, target: Target) -> dict[Need, bool]:
+    """The abilities that a host's list of models tells of the target's."""
+    card = (found.models or {}).get(target.model)
+    return {} if card is None else dict(card.can)
 
 
 def _short(error: OSError) -> str:

@@ -48,8 +48,15 @@ class Order:
 class Shape(Protocol):
     """How one endpoint spells its answers."""
 
+    done: bytes
+    """What ends a stream."""
+
     def whole(self, order: Order, jobs: Sequence[Job]) -> Json:
         """The answer that is not streamed."""
+        ...
+
+    def early(self, order: Order) -> Iterator[Json]:
+        """The events that come at once, before the request is queued."""
         ...
 
     def opening(self, order: Order) -> Iterator[Json]:
@@ -60,8 +67,12 @@ class Shape(Protocol):
         """The event of token `number` of a choice."""
         ...
 
-    def closing(self, order: Order, jobs: Sequence[Job]) -> Json:
-        """The event with the usage, which comes last where it was asked for."""
+    def closing(self, order: Order, jobs: Sequence[Job]) -> Iterator[Json]:
+        """The events after the last token, with the usage where it was asked for."""
+        ...
+
+    def frame(self, event: Json) -> bytes:
+        """An event as it is sent."""
         ...
 
 
@@ -73,6 +84,25 @@ def encode(content: Any) -> bytes:
 def sse(content: Any) -> bytes:
     """One event of a stream."""
     return b"data: " + encode(content) + b"\n\n"
+
+
+def named_sse(content: Json) -> bytes:
+    """One event of a stream whose events have names."""
+    return f"event: {content['type']}\n".encode() + sse(content)
+
+
+class Plain:
+    """What the streams of chats and of completions share."""
+
+    done = DONE
+
+    def early(self, order: Order) -> Iterator[Json]:
+        """Nothing."""
+        return iter(())
+
+    def frame(self, event: Json) -> bytes:
+        """An event without a name."""
+        return sse(event)
 
 
 def head(order: Order, kind: str) -> Json:

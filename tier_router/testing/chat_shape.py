@@ -7,13 +7,13 @@ from typing import Any
 
 from tier_router.testing import bodies
 from tier_router.testing.answers import Draft, Part
-from tier_router.testing.bodies import FINGERPRINT, Json, Order
+from tier_router.testing.bodies import FINGERPRINT, Json, Order, Plain
 from tier_router.testing.job import Job
 
 _CHUNK = "chat.completion.chunk"
 
 
-class ChatShape:
+class ChatShape(Plain):
     """`chat.completion` and its chunks."""
 
     def whole(self, order: Order, jobs: Sequence[Job]) -> Json:
@@ -67,9 +67,11 @@ class ChatShape:
             chunk["system_fingerprint"] = FINGERPRINT
         return chunk
 
-    def closing(self, order: Order, jobs: Sequence[Job]) -> Json:
-        """The chunk with the usage and no choices."""
-        return {
+    def closing(self, order: Order, jobs: Sequence[Job]) -> Iterator[Json]:
+        """The chunk with the usage and no choices, where it was asked for."""
+        if not order.include_usage:
+            return
+        yield {
             **bodies.head(order, _CHUNK),
             "choices": [],
             "usage": _usage(order, {"cached_tokens": 0, "created_cache_tokens": 0}),

@@ -58,7 +58,7 @@ class Exchange:
     async def send(self, data: bytes) -> None:
         """A piece of the body, in a chunk of its own where it is chunked."""
         self._connection.send_data(data)
-        self.request.events += data.startswith(b"data: ")
+        self.request.events += data.startswith((b"data: ", b"event: "))
         await self._connection.drained()
 
     async def end(self) -> None:

@@ -7,12 +7,13 @@ import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from tier_router.testing import problems, tokens
 from tier_router.testing.answers import Draft, Writer
-from tier_router.testing.bodies import DONE, Order, Shape, encode, sse
+from tier_router.testing.bodies import Order, Shape, encode
 from tier_router.testing.chat_shape import ChatShape
 from tier_router.testing.engine import Engine
 from tier_router.testing.exchange import JSON, Exchange, Headers
@@ -78,6 +79,12 @@ async def generate(
     return jobs
 
 
+def response_order(request: Recorded, body: dict[str, Any], writer: Writer, limit: int) -> Order:
+    """What the checked chat of a response asks for; its id is the client's, or a new one."""
+    order = chat_order(request, body, writer, limit)
+    return replace(order, id=body.get("request_id") or f"resp_{uuid4().hex[:16]}")
+
+
 def _submitted(order: Order, engine: Engine) -> list[Job]:
     return [
         engine.submit(prompt, len(draft.pieces), order.priority)
@@ -103,16 +110,19 @@ async def _stream(
 async def _events(
     order: Order, shape: Shape, jobs: Sequence[Job], feed: Feed
 ) -> AsyncGenerator[bytes, None]:
+    for chunk in shape.early(order):
+        yield shape.frame(chunk)
     opened = False
     async for token in feed:
         if not opened:
             for chunk in shape.opening(order):
-                yield sse(chunk)
+                yield shape.frame(chunk)
             opened = True
-        yield sse(shape.event(order, feed.choice, token))
-    if order.include_usage:
-        yield sse(shape.closing(order, jobs))
-    yield DONE
+        yield shape.frame(shape.event(order, feed.choice, token))
+    for chunk in shape.closing(order, jobs):
+        yield shape.frame(chunk)
+    if shape.done:
+        yield shape.done
 
 
 def _room(body: Mapping[str, Any], prompt: int, limit: int) -> int:

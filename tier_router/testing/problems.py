@@ -47,6 +47,47 @@ def unknown_model(model: str, names: Sequence[str]) -> Refused:
     return Refused(404, problem(404, "NotFoundError", message, "model"))
 
 
+def missing(field: str, body: Mapping[str, Any]) -> Refused:
+    """400: a field that has to be there."""
+    return _invalid("missing", f"body.{field}", "Field required", f"<dict of {len(body)} items>")
+
+
+def no_response(name: str) -> Refused:
+    """404: no such response is stored here."""
+    message = f"Response with id '{name}' not found."
+    return Refused(404, problem(404, "invalid_request_error", message, "response_id"))
+
+
+def no_store() -> Refused:
+    """400: a background response where none are stored."""
+    return Refused(
+        400,
+        problem(
+            400,
+            "invalid_request_error",
+            "This vLLM engine does not support `store=True` and therefore does not support the "
+            "background mode. To enable these features, set the environment variable "
+            "`VLLM_ENABLE_RESPONSES_API_STORE=1` when launching the vLLM server.",
+            "background",
+        ),
+    )
+
+
+def not_cancelled() -> Refused:
+    """400: the response is there in full already."""
+    text = "Cannot cancel a synchronous response."
+    return Refused(400, problem(400, "invalid_request_error", text, "response_id"))
+
+
+def in_anthropics_shape(refused: Refused) -> Refused:
+    """The error as `/v1/messages` spells it; complaints of validation stay in OpenAI's shape."""
+    error = refused.content.get("error") if isinstance(refused.content, dict) else None
+    if not isinstance(error, dict) or error["type"] == "Bad Request":
+        return refused
+    told = {"type": error["type"], "message": error["message"]}
+    return Refused(refused.status, {"type": "error", "error": told}, refused.headers)
+
+
 def too_long(limit: int) -> Refused:
     """400: the prompt does not fit.  The count given is the limit plus one, whatever it was."""
     seen = limit + 1
@@ -107,7 +148,7 @@ _WHOLE = ("max_tokens", "max_completion_tokens", "n", "priority", "min_tokens")
 def _types(body: Mapping[str, Any], chat: bool) -> Iterator[Refused]:
     field = "messages" if chat else "prompt"
     if body.get(field) is None:
-        yield _invalid("missing", f"body.{field}", "Field required", f"<dict of {len(body)} items>")
+        yield missing(field, body)
     if not isinstance(body.get("model"), str | None):
         text = "Input should be a valid string"
         yield _invalid("string_type", "body.model", text, body["model"])

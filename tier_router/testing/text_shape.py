@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from tier_router.testing import bodies
 from tier_router.testing.answers import Part
-from tier_router.testing.bodies import FINGERPRINT, Json, Order
+from tier_router.testing.bodies import FINGERPRINT, Json, Order, Plain
 from tier_router.testing.job import Job
 
 _KIND = "text_completion"
 
 
-class TextShape:
+class TextShape(Plain):
     """`text_completion`, streamed or not."""
 
     def whole(self, order: Order, jobs: Sequence[Job]) -> Json:
@@ -57,11 +57,13 @@ class TextShape:
             chunk["system_fingerprint"] = FINGERPRINT
         return chunk
 
-    def closing(self, order: Order, jobs: Sequence[Job]) -> Json:
-        """The chunk with the usage and no choices."""
+    def closing(self, order: Order, jobs: Sequence[Job]) -> Iterator[Json]:
+        """The chunk with the usage and no choices, where it was asked for."""
+        if not order.include_usage:
+            return
         usage = bodies.counts(order.prompt_tokens, order.completion_tokens)
         details = {"cached_tokens": 0} if order.prompt_details else None
-        return {
+        yield {
             **bodies.head(order, _KIND),
             "choices": [],
             "usage": {**usage, "prompt_tokens_details": details},

@@ -27,6 +27,11 @@ def ids(text: str) -> list[int]:
     return [zlib.crc32(part.encode("utf-8", "surrogatepass")) % VOCABULARY for part in parts]
 
 
+def text_of_ids(numbers: Sequence[int]) -> str:
+    """A word for each token: the ids are hashes, which nobody can read back."""
+    return " ".join(f"t{number}" for number in numbers)
+
+
 def pieces(text: str) -> list[str]:
     """`text` in parts of at most four letters, as a model would write it; joined they are it."""
     return _PIECE.findall(text)

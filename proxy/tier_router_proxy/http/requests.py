@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import httptools
@@ -69,6 +69,8 @@ class Refusal:
     code: str
     message: str
     head: bool = False
+    # What was asked for, as far as it had come.
+    path: bytes = field(default=b"", compare=False)
 
 
 class _Refused(Exception):
@@ -263,7 +265,7 @@ class RequestReader:
     def _refuse(self, status: int, code: str, message: str) -> None:
         # Without a target there is no method yet but that of the request before.
         head = bool(self._target) and self._parser.get_method() == b"HEAD"
-        self.ready.append(Refusal(status, code, message, head))
+        self.ready.append(Refusal(status, code, message, head, path_of(self._target)))
         self.ended = True
         self.expecting = False
         self.stage = Stage.IDLE
