@@ -11,22 +11,21 @@ cost the child time but neither a wrong vector nor a hang.
 from __future__ import annotations
 
 import functools
-import os
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from tokenizers import normalizers
 
 from tier_router.classify.text import words_of
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # no thread pool that a fork would lose
-
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-
 Array = npt.NDArray[np.float32]
+Table = tuple[dict[str, int], Array]
+"""The place of each word, and a row for each place."""
 
 TABLE = Path(__file__).with_name("data") / "encoder.npz"
 WORDS = 16_384
@@ -34,6 +33,11 @@ WORDS = 16_384
 names, compounds and typing errors of a team's English stay below it."""
 WORD_CHARS = 64
 """Longer words are cut: base64 and URLs, of which the head says enough."""
+PREFIX = 3
+"""Characters that tell which lengths a piece can have at a place of a word."""
+SHORT = (2, 1)
+"""The lengths below that."""
+_NORMALIZER = normalizers.BertNormalizer(lowercase=True)
 NEW = -1
 """The place of a word that is not in the table."""
 HEAD, TAIL = 140, 60
@@ -74,7 +78,8 @@ class StaticEncoder:
         self.dim = int(rows.shape[1])
         self._ids = {token: index for index, token in enumerate(vocab)}
         self._unknown = self._ids["[UNK]"]
-        self._tokenizer = _tokenizer(self._ids)
+        self._inner = {t[2:]: i for t, i in self._ids.items() if t.startswith("##") and len(t) > 2}
+        self._sizes, self._inner_sizes = _sizes(self._ids), _sizes(self._inner)
         self._plainly = {w: i for w, i in self._ids.items() if w.isascii() and w.isalnum()}
         self._cap = words
         self._lock = threading.Lock()
@@ -82,7 +87,7 @@ class StaticEncoder:
         self._memory = self._empty(rows, np.array(counts, np.float32))
         self._base: Array = self._memory[1][: len(rows)]  # never written to again
 
-    def _empty(self, rows: Array, counts: Array) -> tuple[dict[str, int], Array]:
+    def _empty(self, rows: Array, counts: Array) -> Table:
         """{word: row} of the vocabulary's own words, and all its rows with room for more.
 
         The columns are the vector, then (words, tokens, unknown, whole, rare)."""
@@ -91,7 +96,7 @@ class StaticEncoder:
         memory[: len(rows), self.dim :] = counts
         return dict(self._plainly), memory
 
-    def _again(self) -> tuple[dict[str, int], Array]:
+    def _again(self) -> Table:
         """An empty table; who still reads keeps the old one."""
         return self._empty(self._base[:, : self.dim], self._base[:, self.dim :])
 
@@ -127,86 +132,94 @@ class StaticEncoder:
     def _sum(self, words: list[str]) -> Array:
         if not words:
             return np.zeros(self.dim + 5, np.float32)
-        known, memory = self._memory
-        places = [*map(known.get, words, repeat(NEW))]
+        table = self._memory
+        places = [*map(table[0].get, words, repeat(NEW))]
         if NEW in places:
-            rows = self._with_new(words, places, memory)
+            rows = self._with_new(words, places, table)
         else:
-            rows = memory.take(places, axis=0)
-        total: Array = rows.sum(axis=0)
+            rows = table[1].take(places, axis=0)
+        total: Array = np.add.reduce(rows, axis=0)
         return total
 
-    def _with_new(self, words: list[str], places: list[int], memory: Array) -> Array:
+    def _with_new(self, words: list[str], places: list[int], table: Table) -> Array:
         """One row a word, in order: a text's sum is the same to the last bit, known or not."""
-        rows: Array = memory.take(places, axis=0)  # a new word: the last row, for now
-        at = [index for index, place in enumerate(places) if place == NEW]
-        rows[at] = self._learn([words[index] for index in at])
+        at = _places_of(NEW, places)
+        self._learn([words[index] for index in at])
+        known, memory = now = self._memory
+        if now is table:
+            for index in at:
+                places[index] = known.get(words[index], NEW)
+        else:  # started over
+            places = [*map(known.get, words, repeat(NEW))]
+        rows: Array = memory.take(places, axis=0)
+        at = _places_of(NEW, places)
+        if at:  # not to be learned: the last row, for now
+            rows[at] = self._rows_of([words[index] for index in at])
         return rows
 
-    def _learn(self, words: list[str]) -> Array:
-        """The rows of words that were not in the table; puts them there."""
-        rows = self._rows_of(words)
-        if self._lock.acquire(blocking=False):  # else another thread writes: learn it next time
-            try:
-                known, memory = self._memory
-                for word, row in zip(words, rows, strict=True):
-                    if len(word) > WORD_CHARS or word in known:
-                        continue
-                    learned = len(known) - len(self._plainly)
-                    if learned >= self._cap:
-                        self._memory = known, memory = self._again()
-                        learned = 0
-                    place = len(self._base) + learned
-                    memory[place] = row
-                    known[word] = place  # last: a reader finds complete rows only
-            finally:
-                self._lock.release()
-        return rows
+    def _learn(self, new: list[str]) -> None:
+        """Puts words that were not in the table there; does nothing while another thread does."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            known, memory = self._memory
+            words = [w for w in dict.fromkeys(new) if len(w) <= WORD_CHARS and w not in known]
+            learned = len(known) - len(self._plainly)
+            if learned + len(words) > self._cap:
+                self._memory = known, memory = self._again()
+                learned, words = 0, words[: self._cap]
+            first = len(self._base) + learned
+            last = first + len(words)
+            self._fill(memory[first:last], words)
+            known.update(zip(words, range(first, last), strict=True))  # readers find whole rows
+        finally:
+            self._lock.release()
 
     def _rows_of(self, words: list[str]) -> Array:
         """The row of each word, whether it is in the table or not."""
+        rows = np.zeros((len(words), self.dim + 5), np.float32)
+        self._fill(rows, words)
+        return rows
+
+    def _fill(self, rows: Array, words: list[str]) -> None:
+        """Writes the row of each word over zeros."""
         cut = [word[:WORD_CHARS] for word in words]
         clean = [w if w.isascii() else w.encode("utf-8", "replace").decode() for w in cut]
-        out = np.zeros((len(words), self.dim + 5), np.float32)
-        for row, word, ids in zip(out, clean, self._pieces(clean), strict=True):
+        split = [*map(self._pieces, clean)]
+        pieces = self._base.take([*chain.from_iterable(split)], axis=0)
+        start = 0
+        for row, ids in zip(rows, split, strict=True):
             if ids:
-                pieces = self._base.take(ids, axis=0)[:, : self.dim]
-                np.add.reduce(pieces, axis=0, out=row[: self.dim])
-            row[self.dim :] = self._counts(word, ids)
-        return out
+                np.add.reduce(pieces[start : start + len(ids)], axis=0, out=row)
+                start += len(ids)
+        if words:
+            rows[:, self.dim :] = [*map(self._counts, clean, split)]
 
-    def _pieces(self, words: list[str]) -> list[list[int]]:
-        """The word pieces of each word; the tokenizer is asked for what needs normalising."""
-        pieces = [self._ascii_pieces(word) if word.isascii() else [] for word in words]
-        asked = [index for index, word in enumerate(words) if not word.isascii()]
-        if asked:
-            split = self._tokenizer.encode_batch_fast(
-                [words[index] for index in asked], add_special_tokens=False
-            )
-            for index, encoded in zip(asked, split, strict=True):
-                pieces[index] = encoded.ids
-        return pieces
+    def _pieces(self, word: str) -> list[int]:
+        """The word pieces of a word, as BERT normalises it: without accents, CJK apart."""
+        if word.isascii():
+            return self._plain_pieces(word)
+        parts = _NORMALIZER.normalize_str(word).split()
+        return [*chain.from_iterable(map(self._plain_pieces, parts))]
 
-    def _ascii_pieces(self, word: str) -> list[int]:
-        """WordPiece for letters and digits: each time the longest entry that fits (Wu et al. 2016).
+    def _plain_pieces(self, word: str) -> list[int]:
+        """WordPiece: each time the longest entry that fits (Wu et al. 2016).
 
-        What the tokenizer gives, without its price for each call: the few words of one request.
+        What a tokenizer gives, without its price for each call: the few new words of one request.
         """
-        whole = self._ids.get(word)
-        if whole is not None:
-            return [whole]
         out: list[int] = []
-        start, size = 0, len(word)
-        while start < size:
-            mark = "##" if start else ""
-            for end in range(size, start, -1):
-                piece = self._ids.get(mark + word[start:end])
+        pieces, sizes = self._ids, self._sizes
+        start, end = 0, len(word)
+        while start < end:
+            for size in sizes.get(word[start : start + PREFIX], SHORT):
+                piece = pieces.get(word[start : start + size])
                 if piece is not None:
                     break
             else:
                 return [self._unknown]
             out.append(piece)
-            start = end
+            start += size
+            pieces, sizes = self._inner, self._inner_sizes
         return out
 
     def _counts(self, word: str, ids: list[int]) -> tuple[int, int, int, int, int]:
@@ -215,11 +228,22 @@ class StaticEncoder:
         return 1, len(ids), ids.count(self._unknown), rank is not None, rare
 
 
-def _tokenizer(ids: dict[str, int]) -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece(vocab=ids, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
+def _places_of(value: int, values: list[int]) -> list[int]:
+    """Where `value`, of which there are few, stands."""
+    out: list[int] = []
+    place = -1
+    for _ in range(values.count(value)):
+        place = values.index(value, place + 1)
+        out.append(place)
+    return out
+
+
+def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """{first `PREFIX` characters: the lengths, falling, that pieces beginning with them have}."""
+    out: dict[str, set[int]] = {}
+    for piece in pieces:
+        out.setdefault(piece[:PREFIX], set(SHORT)).add(len(piece))
+    return {start: tuple(sorted(sizes, reverse=True)) for start, sizes in out.items()}
 
 
 @functools.cache

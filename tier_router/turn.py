@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import repeat
 
 from tier_router.request import TURN_CHARS, Turn
 
@@ -95,9 +96,9 @@ def _drop_open_noise(tail: str) -> str:
 def _clean(text: str) -> tuple[str, int, int]:
     """(text that is left, characters of code, characters of pasted material)."""
     code = pasted = 0
-    if "</" in text or "<s" in text:
+    if "<" in text and ("</" in text or "<s" in text):  # one character is found fastest
         text = _NOISE.sub("\n", text)
-    if "```" in text or "~~~" in text:
+    if ("`" in text and "```" in text) or ("~" in text and "~~~" in text):
         left = _FENCE.sub("\n", text)
         code, text = len(text) - len(left), left
     if _may_hold_blob(text):
@@ -111,7 +112,8 @@ def _clean(text: str) -> tuple[str, int, int]:
 
 def _may_hold_blob(text: str) -> bool:
     """Whether some 100 characters hold no space: cheap to see, and every blob has such a window."""
-    return any(text.find(" ", start, start + 100) < 0 for start in range(0, len(text) - 199, 100))
+    starts, ends = range(0, len(text) - 199, 100), range(100, len(text) - 99, 100)
+    return -1 in map(text.find, repeat(" "), starts, ends)
 
 
 def _without_logs(lines: list[str]) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """The static encoder: the same text gives the same vector, whatever was read before."""
 
+import hashlib
 import multiprocessing
 import threading
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tier_router import encoder
 from tier_router.encoder import TABLE, StaticEncoder
@@ -78,8 +80,37 @@ def test_our_word_pieces_are_the_tokenizers(shared: StaticEncoder) -> None:
     words = ["unaffable", "perpendicularity", "zxqvw", "2026", "x86", "jellyfish", "tokenization"]
     words += ["e4x", "prestidigitation", "007bond", "kubernetes", "grpc", "mkdir", "ucc", "2711"]
     words += [f"{a}{b}" for a in ("re", "un", "zz", "9") for b in ("plan", "qu", "7", "light")]
-    wanted = shared._tokenizer.encode_batch_fast(words, add_special_tokens=False)
-    assert [shared._ascii_pieces(word) for word in words] == [found.ids for found in wanted]
+    words += [
+        "überraschung",
+        "écoute",
+        "привет",
+        "ёлка",
+        "你好世界",
+        "計算x2",
+        "ひらがな",
+        "안녕하세요",
+    ]
+    words += ["مرحبا", "नमस्त", "ไทย", "²", "ⅷ", "٣٤", "ﬁne", "straße", "ŉ", "𝒳𝓎", "x²y", "a好b"]
+    words += [hashlib.sha256(bytes([i])).hexdigest() for i in range(20)]
+    tokenizer = Tokenizer(models.WordPiece(vocab=shared._ids, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    wanted = tokenizer.encode_batch_fast(words, add_special_tokens=False)
+    assert [shared._pieces(word) for word in words] == [found.ids for found in wanted]
+
+
+def test_a_word_without_a_space_costs_few_look_ups(shared: StaticEncoder) -> None:
+    class Counting(dict[str, int]):
+        asked = 0
+
+        def get(self, key: str, default: int | None = None) -> int | None:  # type: ignore[override]
+            Counting.asked += 1
+            return super().get(key, default)
+
+    one = StaticEncoder(words=8)
+    one._ids, one._inner = Counting(one._ids), Counting(one._inner)
+    one.encode(hashlib.sha256(b"x").hexdigest())
+    assert 0 < Counting.asked < 4 * encoder.WORD_CHARS  # trying every length asks 800 times
 
 
 def test_frequent_words_are_there_from_the_start() -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import json
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +41,21 @@ class Topics:
     """Linear scores of a text's vector for a few fields ("law", "errands", ...)."""
 
     def __init__(self, names: tuple[str, ...], weights: npt.NDArray[np.float32], bias: Floats):
-        self.names, self.weights, self.bias = names, weights, bias
+        self.names, self.weights = names, weights
+        self.bias: list[float] = bias.tolist()
 
-    def scores(self, glance: Glance, encoding: Encoding) -> Floats:
+    def scores(self, glance: Glance, encoding: Encoding) -> list[float]:
         """One score a topic; zeros where the vector means nothing (not English, no words)."""
         if glance.foreign or not encoding.tokens:
-            return np.zeros(len(self.names))
-        return encoding.vector @ self.weights + self.bias
+            return [0.0] * len(self.names)
+        return [*map(add, (encoding.vector @ self.weights).tolist(), self.bias)]
 
 
 class Trees:
     """Boosted trees as flat arrays, (nodes, trees) each; see `tier_router.train.trees`.
 
-    For each feature the comparisons of all trees are sorted, and beside each stands what is left
-    of all trees' leaves when it and the ones before it go right: one whole number, 16 bits a tree.
-    A feature then costs one search and one `&`, and nothing where its value goes left everywhere,
-    as most counts of a short text do.
+    All comparisons of all trees are made at once, in order and in single precision, as rows have
+    been in training: some 60 KB are read from end to end, whatever the row holds.
     """
 
     def __init__(self, stored: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -68,42 +68,16 @@ class Trees:
         self.count = self.leaf.shape[1]
         self._flat = np.ascontiguousarray(self.leaf.T).ravel()
         self._base = np.arange(self.count) * LEAVES
-        lowest = np.arange(1 << LEAVES, dtype=np.uint32)
-        lowest = lowest & (~lowest + 1)
-        self._lowest = np.log2(np.maximum(lowest, 1)).astype(np.uint8)
-        self._all = (1 << self.count * LEAVES) - 1
-        self._steps = self._sorted()
-
-    def _sorted(self) -> list[tuple[int, float, list[float], list[int]]]:
-        """(feature, least threshold, thresholds, leaves left after each) of each feature used."""
-        found: dict[int, list[tuple[float, int]]] = {}
-        closed = (1 << LEAVES) - 1
-        for (node, tree), threshold in np.ndenumerate(self.threshold):
-            if np.isfinite(threshold):
-                gone = (closed ^ int(self.mask[node, tree])) << tree * LEAVES
-                feature = int(self.feature[node, tree])
-                found.setdefault(feature, []).append((float(threshold), gone))
-        steps = []
-        for feature, nodes in sorted(found.items()):
-            cuts: list[float] = []
-            left: list[int] = []
-            open_ = self._all
-            for cut, gone in sorted(nodes):
-                open_ &= ~gone
-                cuts.append(cut)
-                left.append(open_)
-            steps.append((feature, cuts[0], cuts, left))
-        return steps
+        self._cut = _floor(self.threshold)
+        self._gone = ~self.mask
+        gone = np.arange(1 << LEAVES, dtype=np.uint32)
+        self._lowest = np.log2(~gone & (gone + 1)).astype(np.uint8)  # of the leaves not gone
 
     def value(self, row: Sequence[float] | Floats) -> float:
         """The sum of the trees' values for one row of features."""
-        open_ = self._all
-        for feature, least, cuts, left in self._steps:
-            x = row[feature]
-            if x > least:
-                open_ &= left[bisect_left(cuts, x) - 1]
-        leaves = np.frombuffer(open_.to_bytes(self.count * LEAVES // 8, "little"), "<u2")
-        return float(self._flat.take(self._base + self._lowest.take(leaves)).sum())
+        right = np.asarray(row, np.float32).take(self.feature) > self._cut
+        gone = np.bitwise_or.reduce(right * self._gone, axis=0)
+        return float(np.add.reduce(self._flat.take(self._base + self._lowest.take(gone))))
 
     def values(self, rows: Floats) -> Floats:
         """`value` for many rows."""
@@ -122,6 +96,13 @@ class Trees:
                 out[feature] += value - self.mean[node, tree]
                 node = after
         return out
+
+
+def _floor(values: Floats) -> npt.NDArray[np.float32]:
+    """The greatest numbers of single precision that are not above `values`."""
+    near = values.astype(np.float32)
+    out: npt.NDArray[np.float32] = np.where(near > values, np.nextafter(near, -np.inf), near)
+    return out
 
 
 class Difficulty:
@@ -143,11 +124,10 @@ class Difficulty:
         self.threshold = float(self.meta["threshold"])
         self.prior = float(self.meta["prior"])
 
-    def row(self, glance: Glance, encoding: Encoding) -> list[float]:
-        """The features of one turn, in the order of `names`."""
-        topics = self.topics.scores(glance, encoding).tolist()
-        row = glance.values + known(glance, encoding) + topics
-        return array("f", row).tolist()  # single precision, as in training
+    def row(self, glance: Glance, encoding: Encoding) -> array[float]:
+        """The features of one turn, in the order of `names`, in single precision as in training."""
+        topics = self.topics.scores(glance, encoding)
+        return array("f", glance.values + known(glance, encoding) + topics)
 
     def of_row(self, row: Sequence[float] | Floats) -> float:
         """The calibrated difficulty of one row of features."""

@@ -5,11 +5,14 @@ Nothing here looks at a model or at numpy.  The text of a turn is bounded, so is
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import log1p, sqrt
+from typing import NamedTuple
 
 from tier_router.classify import lexicon
 from tier_router.classify.text import words_of
@@ -37,32 +40,49 @@ _ENDINGS = " \n\t.?!:…。？！؟"
 _OPTION = re.compile(r"\s*\(?[A-Ja-j1-9][.):]\s")
 _LATEX = re.compile(r"\\[a-zA-Z]+|\$[^$\n]{1,80}\$")
 _ORDINALS = ("st", "nd", "rd", "th")
-FORMULA_MARKS = "=+^<>/*"
-FORMULA_SIGNS = re.compile(r"[√∑∏∫≤≥≠≈∞∈∉⊂⊆∪∩∀∃∂∇×÷±→⇒⇔α-ωΓΔΘΛΣΦΨΩ²³]")
-CODE_MARKS = ";{}`[]"
+FORMULA_MARKS = b"=+^<>/*"
+FORMULA_SIGNS = re.compile(r"[√∑∏∫≤≥≠≈∞∈∉⊂⊆∪∩∀∃∂∇×÷±→⇒⇔α-ωΓΔΘΛΣΦΨΩ²³]+")
+CODE_MARKS = b";{}`[]"
 NAMES_OF_ONE = frozenset("bcfghjklnpqruvwxz")
 """One-letter words that are variables ; a, e, i, o, y are words, s and t ends of them."""
-_DIGITS = b"0123456789"
-_CJK = re.compile("|".join(sorted(map(re.escape, lexicon.packed_cjk()), key=len, reverse=True)))
-_CJK_CHAR = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_LETTER = re.compile(r"[^\W\d_]")
-# Letters of scripts that the word lists have no word of; Greek is left out, it is mathematics.
-_STRANGE = re.compile(r"[\u0530-\u05ff\u0700-\u1cff\u2c00-\u2dff\ua4d0-\ua83f\ua980-\uabff]")
-_OTHER = re.compile(r"[\u0400-\u052f\u0600-\u06ff]")
+_LETTERS = string.ascii_letters.encode()
+_DIGITS = string.digits.encode()
 
-_PACKED = lexicon.packed()
-_PACKED_CJK = lexicon.packed_cjk()
-_PACKED_STEMS = lexicon.packed_stems()
-_STEM = re.compile(
-    "(?:وال|بال|كال|فال|لل|ال|و|ب|ل)?("
-    + "|".join(sorted(_PACKED_STEMS, key=lambda stem: (-len(stem), stem)))
-    + ")"
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A set of letters: a run of them, and the blocks of 256 characters that it has all of or
+    only a part of."""
+
+    run: re.Pattern[str]
+    whole: bytes
+    part: bytes
+
+    @classmethod
+    def of(cls, *ranges: tuple[int, int]) -> Script:
+        """The script of ranges of code points below 65,536, their last one included."""
+        members = {code for first, last in ranges for code in range(first, last + 1)}
+        sizes = Counter(code >> 8 for code in members)
+        return cls(
+            re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges) + "]+"),
+            bytes(block for block, size in sizes.items() if size == 256),
+            bytes(block for block, size in sizes.items() if size < 256),
+        )
+
+    def count(self, text: str, blocks: bytes) -> int:
+        """How many letters of `text` it has; `blocks` is the block of each character."""
+        if len(blocks.translate(None, self.part)) < len(blocks):
+            return _total(self.run.findall(text))
+        return len(blocks) - len(blocks.translate(None, self.whole))
+
+
+_CJK_LETTERS = Script.of((0x3040, 0x30FF), (0x3400, 0x9FFF), (0xAC00, 0xD7AF))
+# Scripts that the word lists have no word of; Greek is left out, it is mathematics.
+_STRANGE = Script.of(
+    (0x0530, 0x05FF), (0x0700, 0x1CFF), (0x2C00, 0x2DFF), (0xA4D0, 0xA83F), (0xA980, 0xABFF)
 )
-"""A word's beginning, in Arabic after the article and what is written together with it."""
-_PHRASES = tuple(lexicon.packed_phrases().items())
-_BITS = lexicon.FIELD_BITS
-_MASK = (1 << _BITS) - 1
-_SHIFTS = tuple(place * _BITS for place in range(len(lexicon.NAMES)))
+_OTHER = Script.of((0x0400, 0x052F), (0x0600, 0x06FF))
+
 _PLACE = {name: place for place, name in enumerate(lexicon.NAMES)}
 SHAPE = (
     "words", "chars", "word_length", "long_words", "variety", "sentences", "lines", "longest_line",
@@ -81,20 +101,77 @@ GROUPS: dict[str, tuple[str, ...]] = {
 NAMES = SHAPE + lexicon.NAMES + tuple(GROUPS) + tuple(f"{name}_share" for name in GROUPS)
 """Names of the numbers that `features` gives, in order."""
 
-_GROUPS = [[_PLACE[name] for name in names] for names in GROUPS.values()]
+_FEATURE = {name: place for place, name in enumerate(NAMES)}
+_COUNTED = (*lexicon.NAMES, *GROUPS, "variable", "stranger")
+"""What words are counted by."""
+_ENGLISH, _FOREIGN = _PLACE["english"], _PLACE["foreign"]
+_MEMBERS = len(lexicon.NAMES) + len(GROUPS)
+
+Places = tuple[int, ...]
+"""What a word or phrase counts as, by its places in `_COUNTED`."""
+
+
+_GROUPS = [
+    (place, {_PLACE[name] for name in names})
+    for place, names in enumerate(GROUPS.values(), len(lexicon.NAMES))
+]
+
+
+def _places(packed: Mapping[str, int]) -> dict[str, Places]:
+    """The places of each text's classes and of the groups that these are in."""
+    out = {}
+    for text, bits in packed.items():
+        own = [p for p in _PLACE.values() if bits >> p * lexicon.FIELD_BITS & 1]
+        out[text] = (*own, *(group for group, of in _GROUPS for _ in of.intersection(own)))
+    return out
+
+
+_WORDS = _places(lexicon.packed())
+_CJK_TEXTS = _places(lexicon.packed_cjk())
+_CJK = re.compile("|".join(sorted(map(re.escape, _CJK_TEXTS), key=len, reverse=True)))
+_STEMS = _places(lexicon.packed_stems())
+_STEM = re.compile(
+    "(?:وال|بال|كال|فال|لل|ال|و|ب|ل)?("
+    + "|".join(sorted(_STEMS, key=lambda stem: (-len(stem), stem)))
+    + ")"
+)
+"""A word's beginning, in Arabic after the article and what is written together with it."""
+_PHRASES = _places(lexicon.packed_phrases())
+_MARKED = {text: places for text, places in _PHRASES.items() if not {*text}.isdisjoint("-+#/")}
+_PLAIN = {text: places for text, places in _PHRASES.items() if text not in _MARKED}
+
+
+def _kinds() -> tuple[dict[str, int], list[Places]]:
+    """({word: its kind}, the places of each kind): words that count alike, as one byte.
+
+    A text is then a string of bytes, and counting them is quick; other words have no kind.
+    """
+    kinds: dict[Places, int] = {(): 0}
+    of: dict[str, int] = {}
+    for word in sorted({*_WORDS, *NAMES_OF_ONE, *lexicon.STRANGERS}):
+        variable = (_COUNTED.index("variable"),) * (word in NAMES_OF_ONE)
+        stranger = (_COUNTED.index("stranger"),) * (word in lexicon.STRANGERS)
+        of[word] = kinds.setdefault(_WORDS.get(word, ()) + variable + stranger, len(kinds))
+    return of, [*kinds]
+
+
+_KIND, _PLACES = _kinds()
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
     """What was seen of a turn: the features and what abstaining needs besides.
 
-    `text` is the turn's without greetings before and thanks after it.
+    `text` is the turn's without greetings before and thanks after it; `whole` says that there
+    were none.
     `words` are the words in lower case; `letters` counts letters, `strange` the share of them in
     scripts without any known word; `foreign` says that the text is not English; `classes` counts
-    the words of each class of the lexicon.
+    the words of each class of the lexicon and then of `GROUPS`, `strangers` those of
+    `lexicon.STRANGERS`.
     """
 
     text: str
+    whole: bool
     values: list[float]
     words: list[str]
     letters: int
@@ -102,6 +179,7 @@ class Glance:
     foreign: bool
     cjk: int
     classes: list[int]
+    strangers: int
 
     def count(self, *names: str) -> int:
         """How many words of these classes the turn has."""
@@ -109,7 +187,7 @@ class Glance:
 
     def value(self, name: str) -> float:
         """One feature by its name."""
-        return self.values[NAMES.index(name)]
+        return self.values[_FEATURE[name]]
 
 
 def glance(turn: Turn) -> Glance:
@@ -117,31 +195,31 @@ def glance(turn: Turn) -> Glance:
 
     Upper case is not looked at: people who type in haste ask hard things, too.
     """
-    text = _bare(core(turn.text))
+    inner = core(turn.text)
+    text = _bare(inner)
     plain = text.isascii()
     lower = text.lower()
     words = words_of(lower)
-    total = sum(filter(None, map(_PACKED.get, words)))
-    total += sum([packed for phrase, packed in _PHRASES if phrase in lower])
-    letters, strange, cjk, other = (-1, 0.0, 0, 0) if plain else _scripts(text)
+    marks = _marks(text)
+    counts = _counts(lower, words, marks.found)
+    # of a plain text the letters are near enough: only their being few matters
+    letters, strange, cjk, other = (
+        (len(text) - marks.spaces, 0.0, 0, 0) if plain else _scripts(text, words)
+    )
     if cjk:
-        total += sum(map(_PACKED_CJK.__getitem__, _CJK.findall(lower)))
-    classes = [(total >> shift) & _MASK for shift in _SHIFTS]
-    foreign = bool(cjk or other) or _is_foreign(classes, plain)
-    if (foreign and not cjk) or (not plain and not any(classes)):
-        total += _by_stems(words)
-        classes = [(total >> shift) & _MASK for shift in _SHIFTS]
-        foreign = foreign or _is_foreign(classes, plain)
-    values = _shape(turn, text, words, cjk, plain)
-    if letters < 0:
-        letters = len(text) - text.count(" ")  # near enough: only its being small matters
-    values += (float(foreign), math.log1p(cjk))
-    values += map(math.sqrt, classes)
-    sums = [sum([classes[place] for place in places]) for places in _GROUPS]
-    values += map(math.sqrt, sums)
+        _add(counts, map(_CJK_TEXTS.__getitem__, _CJK.findall(lower)))
+    foreign = bool(cjk or other) or _is_foreign(counts, plain)
+    if (foreign and not cjk) or (not plain and not any(counts[:_MEMBERS])):
+        _add(counts, [_by_stem(word) for word in words if word not in _WORDS])
+        foreign = foreign or _is_foreign(counts, plain)
+    strangers, variables = counts.pop(), counts.pop()
+    values = _shape(turn, text, words, cjk, marks, variables)
+    values += (float(foreign), log1p(cjk))
+    values += map(sqrt, counts)
     many = max(len(words) + cjk // 2, 1)
-    values += [min(found / many, 1.0) for found in sums]
-    return Glance(text, values, words, letters, strange, foreign, cjk, classes)
+    values += [min(found / many, 1.0) for found in counts[-len(GROUPS) :]]
+    whole = len(inner) == len(turn.text)
+    return Glance(text, whole, values, words, letters, strange, foreign, cjk, counts, strangers)
 
 
 def core(text: str) -> str:
@@ -165,96 +243,145 @@ def _bare(text: str) -> str:
     return text.rstrip(_ENDINGS) or text
 
 
-def _by_stems(words: list[str]) -> int:
-    """The classes of words that no list has but whose beginning one has, packed."""
-    return sum([_by_stem(word) for word in words if word not in _PACKED])
+def _counts(lower: str, words: list[str], marks: bytes) -> list[int]:
+    """How many words and phrases there are of each of `_COUNTED`."""
+    out = [0] * len(_COUNTED)
+    kinds = bytes(filter(None, map(_KIND.get, words)))
+    for kind in set(kinds):
+        count = kinds.count(kind)
+        for place in _PLACES[kind]:
+            out[place] += count
+    found = [places for phrase, places in _PLAIN.items() if phrase in lower]
+    if b"-" in marks or b"+" in marks or b"#" in marks or b"/" in marks:
+        found += [places for phrase, places in _MARKED.items() if phrase in lower]
+    if found:
+        _add(out, found)
+    return out
+
+
+def _add(counts: list[int], found: Iterable[Places]) -> None:
+    for places in found:
+        for place in places:
+            counts[place] += 1
 
 
 @lru_cache(maxsize=16_384)
-def _by_stem(word: str) -> int:
+def _by_stem(word: str) -> Places:
     found = _STEM.match(word)
-    return _PACKED_STEMS[found[1]] if found else 0
+    return _STEMS[found[1]] if found else ()
 
 
-def _is_foreign(classes: list[int], plain: bool) -> bool:
-    foreign, english = classes[_PLACE["foreign"]], classes[_PLACE["english"]]
+def _is_foreign(counts: list[int], plain: bool) -> bool:
+    foreign, english = counts[_FOREIGN], counts[_ENGLISH]
     if foreign > english:
         return foreign > 1 or not plain or english == 0
     return 0 < foreign == english and not plain
 
 
-def _scripts(text: str) -> tuple[int, float, int, int]:
+def _scripts(text: str, words: list[str]) -> tuple[int, float, int, int]:
     """(letters, share in unknown scripts, CJK letters, Cyrillic and Arabic letters).
 
     A few letters of another script, a quoted word, do not make a text of it: they count as none.
     """
-    letters = len(_LETTER.findall(text))
-    cjk, other = len(_CJK_CHAR.findall(text)), len(_OTHER.findall(text))
-    strange = len(_STRANGE.findall(text)) / max(letters, 1)
+    digits = sum([sum(map(str.isdecimal, word)) for word in words if not word.isalpha()])
+    letters = _total(words) - digits
+    blocks = text.encode("utf-16-le", "surrogatepass")[1::2]
+    cjk, other = _CJK_LETTERS.count(text, blocks), _OTHER.count(text, blocks)
+    strange = _STRANGE.count(text, blocks) / max(letters, 1)
     few = letters / 4
     return letters, strange, cjk if cjk > few else 0, other if other > few else 0
 
 
-def _shape(turn: Turn, text: str, words: list[str], cjk: int, plain: bool) -> list[float]:
+def _total(runs: list[str]) -> int:
+    return sum(map(len, runs))
+
+
+class Marks(NamedTuple):
+    """The ASCII of a text by kind: letters, digits, spaces, and the marks `found`, in order."""
+
+    found: bytes
+    letters: int
+    digits: int
+    spaces: int
+
+
+def _marks(text: str) -> Marks:
+    raw = text.encode("ascii", "ignore")
+    rest = raw.translate(None, _LETTERS)
+    spaced = rest.translate(None, _DIGITS)
+    found = spaced.translate(None, b" ")
+    return Marks(found, len(raw) - len(rest), len(rest) - len(spaced), len(spaced) - len(found))
+
+
+def _shape(
+    turn: Turn, text: str, words: list[str], cjk: int, marks: Marks, variables: int
+) -> list[float]:
     """The numbers that need no word list, but for the last two of `SHAPE`."""
-    count = text.count
+    plain = text.isascii()
+    count, found = text.count, marks.found
     chars = len(text) or 1
-    sizes = [*map(len, words)]
     known = len(words) or 1
     many = len(words) + cjk * 2 // 3  # a CJK word has about 1.5 letters
     most = many or 1
     lines = text.split("\n")
-    raw = text.encode("ascii", "ignore")
-    digits = len(raw) - len(raw.translate(None, _DIGITS))
-    numbers = [word for word in words if word < ":"] if digits else []
-    formula = _formula(text, words, sizes, plain)
-    ends = count(". ") + count("? ") + count("! ") + count(".\n") + count("?\n")
-    asked = count("?")
+    sizes = marks.letters + marks.digits if plain else _total(words)
+    numbers = [word for word in words if word < ":"] if marks.digits else []
+    formula = variables + _formula(text, found)
+    asked = found.count(b"?")
+    ends = _ends(count, found)
     if not plain:
+        formula += _total(FORMULA_SIGNS.findall(text))
         asked += count("？") + count("؟")
         ends += count("。") + count("？")
     return [
-        math.log1p(many),
-        math.log1p(len(text)),
-        sum(sizes) / known,
-        sum([size > 8 for size in sizes]) / most,
+        log1p(many),
+        log1p(len(text)),
+        sizes / known,
+        len([word for word in words if len(word) > 8]) / most,
         len(set(words)) / known,
-        math.log1p(ends),
-        math.log1p(len(lines)),
-        math.log1p(max(map(len, lines))),
+        log1p(ends),
+        log1p(len(lines)),
+        log1p(max(map(len, lines))),
         float(min(asked, 3)),
-        math.log1p(count(",")),
-        float(min(count(":"), 4)),
-        float(min(count('"') + count("“"), 4)),
-        math.log1p(count("(")),
-        math.log1p(len(numbers)),
-        digits / chars,
-        math.log1p(formula),
+        log1p(found.count(b",")),
+        float(min(found.count(b":"), 4)),
+        float(min(found.count(b'"') + (0 if plain else count("“")), 4)),
+        log1p(found.count(b"(")),
+        log1p(len(numbers)),
+        marks.digits / chars,
+        log1p(formula),
         formula / most,
-        math.log1p(_code(count)),
+        log1p(_code(count, found)),
         float(min(sum([number.endswith(_ORDINALS) for number in numbers]), 2)),
-        float("___" in text or "..." in text),
+        float((b"___" in found and "___" in text) or (b"..." in found and "..." in text)),
         float(min(sum(map(bool, map(_OPTION.match, lines))), 10) if len(lines) > 1 else 0),
-        math.log1p(turn.code),
-        math.log1p(turn.pasted),
+        log1p(turn.code),
+        log1p(turn.pasted),
         float(min(turn.media, 3)),
     ]
 
 
-def _formula(text: str, words: list[str], sizes: list[int], plain: bool) -> int:
-    """How much of the text looks like mathematics: signs, LaTeX, one-letter names."""
-    found = sum(map(text.count, FORMULA_MARKS))
-    if not plain:
-        found += len(FORMULA_SIGNS.findall(text))
-    if "\\" in text or "$" in text:
+def _ends(count: Callable[[str], int], marks: bytes) -> int:
+    """How many sentences end before the last."""
+    ends = count(". ") + count(".\n") if b"." in marks else 0
+    if b"?" in marks:
+        ends += count("? ") + count("?\n")
+    return ends + count("! ") if b"!" in marks else ends
+
+
+def _formula(text: str, marks: bytes) -> int:
+    """How much of the text looks like mathematics by its ASCII: signs and LaTeX."""
+    found = len(marks) - len(marks.translate(None, FORMULA_MARKS))
+    if b"\\" in marks or b"$" in marks:
         found += len(_LATEX.findall(text))
-    if 1 in sizes:
-        found += sum(map(NAMES_OF_ONE.__contains__, words))
     return found
 
 
-def _code(count: Callable[[str], int]) -> int:
+def _code(count: Callable[[str], int], marks: bytes) -> int:
     """How much of the text looks like program code."""
-    found = sum(map(count, CODE_MARKS))
-    found += count("()") + 2 * count("def ")
-    return found + count("==") + count("=>") + count("!=")
+    found = len(marks) - len(marks.translate(None, CODE_MARKS)) + 2 * count("def ")
+    if b"()" in marks:
+        found += count("()")
+    if b"=" in marks:
+        found += count("==") + count("=>") + count("!=")
+    return found

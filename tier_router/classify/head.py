@@ -7,8 +7,8 @@ and for a fixed number of steps: the same routes give the same head.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -59,16 +59,17 @@ class Head:
 
     def logits(self, words: Sequence[str], vector: Array) -> Array:
         """One number a route; `vector` is of unit length, or zeros."""
-        places, weights = self._row(grams_of(words))
+        places, weights = self._row(chain(words, pairwise(words)))
         out: Array = self._vector @ vector
         if len(places):
             out = out + weights @ self._words.take(places, axis=0)
         return out
 
-    def _row(self, grams: Sequence[Gram]) -> tuple[npt.NDArray[np.intp], Array]:
-        """(places, weights) of the known ones: rare ones weigh more, the length is one."""
-        found = [place for place in map(self._places.get, grams) if place is not None]
-        places = np.array(found, np.intp)
+    def _row(self, grams: Iterable[Gram]) -> tuple[npt.NDArray[np.intp], Array]:
+        """(places, weights) of the known ones, each once: rare ones weigh more; of length one."""
+        found = dict.fromkeys(map(self._places.get, grams))
+        found.pop(None, None)
+        places = np.array([*found], np.intp)
         weights = self._rare.take(places)
         norm = float(weights @ weights) ** 0.5
         return places, weights / np.float32(norm) if norm else weights

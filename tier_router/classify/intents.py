@@ -49,6 +49,8 @@ _FILLERS = frozenset(
     .split()
 )
 
+_COSINES = np.float32(COSINES)
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -119,6 +121,8 @@ class Intents:
         self._ends = np.array([*starts[1:], len(self._texts)])
         self._rows = _unit(np.stack(vectors) @ self._model.whiten)
         self._means = _unit(np.add.reduceat(self._rows, self._starts, axis=0))
+        self._both = np.concatenate([self._means, self._rows])
+        self._longest = max(map(len, self._exact))
         self._head = self._linear_head() if len(self._routes) > 1 else None
 
     def __bool__(self) -> bool:
@@ -128,14 +132,16 @@ class Intents:
         count = len(self._texts) if self._routes else 0
         return f"<Intents {len(self._routes)} routes, {count} utterances>"
 
-    def match(self, text: str, encoding: Encoding) -> Match:
-        """The route of `text`; `encoding` is that of its core (see `features.core`)."""
+    def match(self, text: str, encoding: Encoding, words: Sequence[str] | None = None) -> Match:
+        """The route of `text`; `encoding` is that of its core (see `features.core`), and `words`
+        are all of its words, where they are known."""
         if not self._routes:
             return NO_MATCH
-        words = words_of(text.lower())
+        if words is None:
+            words = words_of(text.lower())
         if not words:
             return NO_MATCH
-        exact = self._exact.get(" ".join(words))
+        exact = self._exact.get(" ".join(words)) if 2 * len(words) <= self._longest + 1 else None
         if exact is not None:
             return Match(self._routes[exact[0]].name, 1.0, exact[1])
         best, confidence, nearest = self._nearest(words[:WORDS], encoding)
@@ -151,17 +157,20 @@ class Intents:
         if norm > 0.0:
             x = x / np.float32(norm)
         logits = self._head.logits(words, x) if self._head is not None else np.zeros(1, np.float32)
-        score: Scores = logits + np.float32(COSINES) * (self._means @ x)
-        if len(self._texts) <= EXHAUSTIVE:
-            near = self._rows @ x
-            score = score + np.float32(COSINES) * np.maximum.reduceat(near, self._starts)
+        count = len(self._routes)
+        exhaustive = len(self._texts) <= EXHAUSTIVE
+        cosines = (self._both if exhaustive else self._means) @ x
+        means, near = cosines[:count], cosines[count:]
+        score: Scores = logits + _COSINES * means
+        if exhaustive:
+            score = score + _COSINES * np.maximum.reduceat(near, self._starts)
             best = int(score.argmax())
             start = int(self._starts[best])
             nearest = start + int(near[start : self._ends[best]].argmax())
             top = float(near[nearest])
         else:
             best, nearest, top = self._among_best(x, score)
-        mean = float(self._means[best] @ x)
+        mean = float(means[best])
         covered, content = self._covered(words, best)
         numbers = [top, mean, covered, math.log1p(content), top * covered]
         usual = 1.0 if self._head is None else float(logits[best]) / self._head.usual
@@ -186,18 +195,19 @@ class Intents:
 
     def _covered(self, words: Iterable[str], best: int) -> tuple[float, float]:
         """(the share of the words that the route knows, how many there are); fillers weigh less."""
-        known, total, hits = self._known[best], 0.0, 0.0
-        for word in dict.fromkeys(words):  # in order: a sum is the same to the last bit
-            weight = FILLER if word in _FILLERS else 1.0
-            total += weight
-            if word in known:
-                hits += weight
-        return hits / total, total
+        own = frozenset(words)
+        total = _weight(own)
+        return _weight(own & self._known[best]) / total, total
 
     def _linear_head(self) -> Head:
         words = [plain(text).split()[:WORDS] for text in self._texts]
         sizes = self._ends - self._starts
         return Head(words, self._rows, np.repeat(np.arange(len(sizes)), sizes).tolist())
+
+
+def _weight(words: frozenset[str]) -> float:
+    fillers = len(words & _FILLERS)
+    return len(words) - fillers + FILLER * fillers
 
 
 def _unit(rows: npt.NDArray[np.float32]) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tier_router.classify import Signal, Verdict, difficulty, lexicon, talk
+from tier_router.classify import Signal, Verdict, difficulty, talk
 from tier_router.classify.features import GROUPS, Glance, glance
 from tier_router.classify.intents import NO_MATCH, Intents, Match, Route
 from tier_router.classify.words import spoken
@@ -61,12 +61,15 @@ class NativeClassifier:
         text = turn.text
         seen = glance(turn)
         encoding = self._encoder.of_words(seen.words)
-        found = self._intents.match(text, encoding) if self._intents else NO_MATCH
+        found = NO_MATCH
+        if self._intents:
+            found = self._intents.match(text, encoding, seen.words if seen.whole else None)
         alone = not (turn.code or turn.pasted or turn.media)
         if alone and len(seen.words) <= talk.LONGEST + 2:
-            if talk.courtesy(text):
+            kind = talk.kind_of(text)
+            if kind == "courtesy":
                 return _verdict(EASY, found, courtesy=True)
-            if talk.continues(text):
+            if kind == "continues":
                 return _verdict(self._model.prior, found, continues=True)
         why = _unknown(seen, encoding) or _about_material(turn, seen)
         if why is not None and found.name is None:
@@ -134,10 +137,10 @@ def _unknown(seen: Glance, encoding: Encoding) -> str | None:
     if not words or not seen.letters:
         formula = seen.value("formula") > 1.0
         return None if formula else "no_signal"
-    if not lexicon.STRANGERS.isdisjoint(words):
-        strangers = sum(map(lexicon.STRANGERS.__contains__, words))
+    strangers = seen.strangers
+    if strangers > 1 and strangers * 5 >= len(words):
         ours = max(seen.count("english"), seen.count("foreign"))
-        if strangers > 1 and strangers > ours and strangers * 5 >= len(words):
+        if strangers > ours:
             return "language"
     if any(seen.classes) or encoding.whole >= KNOWN_WORDS * encoding.words:
         return None

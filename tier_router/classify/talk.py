@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 
+from tier_router.classify.text import words_of
+
 LONGEST = 14
-"""Words of a turn that may be small talk."""
+LONGEST_CHARS = LONGEST * 12
+"""Words, and characters, of a turn that may be small talk."""
 SHORT = 8
 """Words of a turn that begins by pointing back ("and for ...") and says little more."""
 
@@ -173,10 +176,11 @@ def _set(*lists: str) -> frozenset[str]:
 
 
 _CORE = _set(_THANKS, _GREETINGS, _PRAISE)
-_POLITE = _set(_THANKS, _GREETINGS, _PRAISE, _FILLERS)
 _GOOD = _set(_THANKS, _PRAISE)
 _SOLVED, _FURTHER = _set(_RESOLVED), _set(_MORE)
 _YES_WORDS, _GO_WORDS = _set(_YES), _set(_GO)
+_POLITE = _set(_THANKS, _GREETINGS, _PRAISE, _FILLERS, _YES)
+_YES_OR_GO = _YES_WORDS | _GO_WORDS
 _OPEN_WORDS = _set(_YES, _THANKS, _PRAISE, "now then please and so but also great thank you")
 _HELLO = re.compile(
     r"(?:good (?:morning|afternoon|evening|night|day)|how(?: are|'re) (?:you|things)|how's it going"
@@ -187,44 +191,55 @@ _HELLO = re.compile(
 )
 
 
+def kind_of(text: str) -> str | None:
+    """ "courtesy" or "continues" where `text` is one of them, looked at once."""
+    if len(text) > LONGEST_CHARS:
+        return None
+    words = _words(text)
+    if _courtesy(text, words):
+        return "courtesy"
+    return "continues" if _continues(text, words) else None
+
+
 def courtesy(text: str) -> bool:
     """Whether `text` greets, thanks or praises and asks for nothing."""
-    if len(text) > LONGEST * 12:
-        return False
-    if not text.isascii() and _HAS_CJK.search(text):
-        bare = _PUNCTUATION.sub("", text)
-        return bool(_CJK_COURTESY.fullmatch(bare) and _CJK_CORE.search(bare))
-    words = _words(text)
-    if not words:
-        return bool(_GLAD.search(text) and _SMILES.fullmatch(text))
-    if len(words) > LONGEST:
-        return False
-    named = any(word in _CORE for word in words)
-    if all(word in _POLITE or word in _YES_WORDS for word in words):
-        return named or bool(_HELLO.match(" ".join(words)))
-    starts = words[0] in _GOOD or words[:2] in (["that", "works"], ["that", "worked"])
-    if not starts or "?" in text or "؟" in text or any(word in _FURTHER for word in words):
-        return False
-    return any(word in _SOLVED for word in words)
+    return len(text) <= LONGEST_CHARS and _courtesy(text, _words(text))
 
 
 def continues(text: str) -> bool:
     """Whether `text` only makes sense with what was said before it."""
-    if len(text) > LONGEST * 12:
+    return len(text) <= LONGEST_CHARS and _continues(text, _words(text))
+
+
+def _courtesy(text: str, words: list[str]) -> bool:
+    if not text.isascii() and _HAS_CJK.search(text):
+        bare = _PUNCTUATION.sub("", text)
+        return bool(_CJK_COURTESY.fullmatch(bare) and _CJK_CORE.search(bare))
+    if not words:
+        return bool(_GLAD.search(text) and _SMILES.fullmatch(text))
+    if len(words) > LONGEST:
         return False
+    if _POLITE.issuperset(words):
+        return not _CORE.isdisjoint(words) or bool(_HELLO.match(" ".join(words)))
+    starts = words[0] in _GOOD or words[:2] in (["that", "works"], ["that", "worked"])
+    if not starts or "?" in text or "؟" in text or not _FURTHER.isdisjoint(words):
+        return False
+    return not _SOLVED.isdisjoint(words)
+
+
+def _continues(text: str, words: list[str]) -> bool:
     if not text.isascii() and _HAS_CJK.search(text):
         return bool(_CJK_GO.fullmatch(_PUNCTUATION.sub("", text.lower())))
-    words = _words(text)
     if not words or len(words) > LONGEST:
         return False
     phrase = " ".join(words)
-    if phrase in _ALONE or _CHOICE.fullmatch(phrase):
+    if phrase in _ALONE or (len(phrase) <= 3 and _CHOICE.fullmatch(phrase)):
         return True
-    if words[0] in _YES_WORDS and all(w in _YES_WORDS or w in _GO_WORDS for w in words):
+    if words[0] in _YES_WORDS and _YES_OR_GO.issuperset(words):
         return True
     if len(words) == 1:
         return phrase in _SINGLE
-    if all(word in _GO_WORDS for word in words):
+    if _GO_WORDS.issuperset(words):
         return True
     start, end = 0, len(words) - (words[-1] in _PLEASE)
     while start < end and words[start] in _OPEN_WORDS:
@@ -232,7 +247,7 @@ def continues(text: str) -> bool:
     rest = words[start:end]
     if " ".join(rest) in _ALONE or (len(rest) == 1 and rest[0] in _SINGLE):
         return True
-    if start and rest and all(word in _GO_WORDS for word in rest):
+    if start and rest and _GO_WORDS.issuperset(rest):
         return True
     return len(words) <= SHORT and bool(_OPENERS.match(phrase))
 
@@ -278,4 +293,8 @@ _SINGLE = frozenset(
 
 
 def _words(text: str) -> list[str]:
-    return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
+    """The words in lower case, contractions whole."""
+    low = text.lower()
+    if low.isascii() and "'" not in low:
+        return words_of(low)
+    return [word.replace("’", "'") for word in _WORD.findall(low)]

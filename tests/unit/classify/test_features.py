@@ -1,13 +1,16 @@
 """Hand features: what they see, what they leave aside, and that any text has them."""
 
 import math
+import random
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tier_router.classify import lexicon
+from tier_router.classify import features, lexicon
 from tier_router.classify.features import NAMES, core, glance
+from tier_router.classify.text import words_of
 from tier_router.request import Turn
 from tier_router.turn import turn_of
 
@@ -123,3 +126,29 @@ def test_every_word_of_the_lexicon_can_be_met() -> None:
     lost = [word for word in lexicon.packed() if not word.isalnum()]
     marks = [word for word in lost if not any(ord(char) > 0x300 for char in word)]
     assert marks == []
+
+
+@pytest.mark.parametrize(
+    ("script", "ranges"),
+    [
+        (features._CJK_LETTERS, r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"),
+        (features._OTHER, r"\u0400-\u052f\u0600-\u06ff"),
+        (features._STRANGE, r"\u0530-\u05ff\u0700-\u1cff\u2c00-\u2dff\ua4d0-\ua83f\ua980-\uabff"),
+    ],
+)
+def test_letters_of_a_script_are_counted_one_by_one_or_by_blocks(
+    script: features.Script, ranges: str
+) -> None:
+    one = re.compile(f"[{ranges}]")
+    pick = random.Random(1)
+    for _ in range(300):
+        low = pick.choice((0x20, 0x3000, 0x400, 0x500, 0x6F0, 0xA4C0, 0xD700, 0x1F600))
+        text = "".join(chr(low + pick.randrange(0x300)) for _ in range(pick.randrange(1, 60)))
+        blocks = text.encode("utf-16-le", "surrogatepass")[1::2]
+        assert script.count(text, blocks) == len(one.findall(text))
+
+
+@given(st.text(max_size=200))
+def test_letters_are_counted_whatever_the_text(text: str) -> None:
+    letters, *_ = features._scripts(text, words_of(text.lower()))
+    assert letters == len(re.findall(r"[^\W\d_]", text))
