@@ -67,7 +67,7 @@ async def test_semantic_routers_own_client(stage: Any) -> None:
     await stage.serve()
     model = models.SystemOneDecisionModel(name="tier-router", base_url=stage.sidecar.url)
     router = DecisionRouter(
-        decision_model=model,
+        model=model,
         routes=[
             Route(name="light", description="everyday requests"),
             Route(name="heavy", description="proofs"),

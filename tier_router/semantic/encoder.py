@@ -21,7 +21,7 @@ from tier_router.classify.features import core
 from tier_router.encoder import Array, load
 from tier_router.semantic.library import DenseEncoder
 
-EVEN = 0.54
+EVEN = 0.58
 """Cosine from which the best route is more likely right than wrong (`routers.OFFSET` / `SLOPE`)."""
 
 
