@@ -1,9 +1,9 @@
 """The harshest troubles of `scenarios.py`, with fewer streams; the whole list is a script."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.chaos.scenarios import CUTS, play
 from tests.chaos.stage import Stage
@@ -21,12 +21,21 @@ TRIED = (
 )
 
 
-@pytest.fixture
-async def stage(redis_server: RedisServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with Stage(tmp_path, redis_server) as running:
-        yield running
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(
+    redis_binary: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Stage]:
+    """The processes, for all scenarios: each leaves them as it found them."""
+    redis = RedisServer(redis_binary, tmp_path_factory.mktemp("r"))
+    redis.start()
+    try:
+        async with Stage(tmp_path_factory.mktemp("chaos"), redis) as running:
+            yield running
+    finally:
+        redis.stop()
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", TRIED)
 async def test_nothing_is_lost_and_nothing_is_answered_twice(stage: Stage, name: str) -> None:
     result = await play(stage, name, STREAMS)
