@@ -11,11 +11,12 @@ from typing import Any
 
 from tier_router.config import Tier
 from tier_router.decide import Decision
+from tier_router.decisionlog import Logbook
 from tier_router.dispatch import Dispatch, Failure
 from tier_router.errors import TierRouterError
 from tier_router.explain import sentence
 from tier_router.ledger import Outcome
-from tier_router.pace import usage_at_end
+from tier_router.pace import Usage, usage_at_end
 from tier_router.request import View
 from tier_router.router import TierRouter
 from tier_router.scrape.header import ASK, REPORT, reading_of_report
@@ -29,6 +30,7 @@ from tier_router_proxy.feedback import Feedback
 from tier_router_proxy.http.messages import Head, Headers, client_headers, upstream_headers
 from tier_router_proxy.http.server import Exchange
 from tier_router_proxy.keepers import Keepers, stamp
+from tier_router_proxy.logs import about
 from tier_router_proxy.metrics import Metrics
 from tier_router_proxy.pools import Pools
 
@@ -92,6 +94,7 @@ class Upstreams:
     """(replica, model) of the wrong models that the log has been told of."""
     keepers: Keepers = field(default_factory=Keepers)
     feedback: Feedback = field(default_factory=Feedback)
+    book: Logbook = field(default_factory=lambda: Logbook("sidecar"))
 
     def tier(self, decision: Decision) -> Tier:
         """The tier that a decision is for, as it is now configured."""
@@ -103,7 +106,8 @@ class Relay:
     """Carries one request; the `Owner` of its attempts."""
 
     __slots__ = ("_arrived", "_attempts", "_broken", "_dispatch", "_exchange", "_hedging",
-                 "_incoming", "_last", "_last_but_one", "_status", "_timeouts", "_up")  # fmt: skip
+                 "_incoming", "_last", "_last_but_one", "_status", "_timeouts", "_ttft",
+                 "_up")  # fmt: skip
 
     def __init__(self, up: Upstreams, exchange: Exchange, incoming: Incoming) -> None:
         self._up, self._exchange, self._incoming = up, exchange, incoming
@@ -114,11 +118,16 @@ class Relay:
         self._status = "none"
         self._broken = False
         self._last = self._last_but_one = b""
+        self._ttft: float | None = None
 
     def begin(self) -> None:
         """Decides and sends; raises what `decide` raises."""
         self._dispatch: Dispatch = self._up.router.dispatch(self._incoming.view)
-        decision = self._dispatch.begin(self._up.now())
+        try:
+            decision = self._dispatch.begin(self._up.now())
+        except TierRouterError as error:
+            self._note(None, error.code, error.status)
+            raise
         self._up.metrics.decided(self._up.now() - self._arrived)
         exchange = self._exchange
         exchange.on_disconnect = self._abandoned
@@ -141,7 +150,10 @@ class Relay:
         limits = self._timeouts
         attempt.call.expect(limits.first_token if incoming.view.stream else limits.answer)
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s -> %s: %s", incoming.id, decision.replica, sentence(decision))
+            log.debug(
+                "%s -> %s: %s", incoming.id, decision.replica, sentence(decision),
+                extra=about(decision, incoming.id),
+            )  # fmt: skip
 
     def _body(self, decision: Decision, tier: Tier) -> bytes | None:
         """The client's body with what routing sets in it."""
@@ -206,7 +218,8 @@ class Relay:
         """From here on there is no failover."""
         now = self._up.now()
         self._dispatch.first_token(now, attempt.decision.replica)
-        self._up.metrics.first_token(attempt.decision, now - self._arrived)
+        self._ttft = now - self._arrived
+        self._up.metrics.first_token(attempt.decision, self._ttft)
 
     def began(self, attempt: Attempt, head: Head, pieces: list[bytes]) -> None:
         """Commits to this replica: what was held goes out, the rest follows as it comes."""
@@ -252,7 +265,9 @@ class Relay:
 
     def broke(self, message: str) -> None:
         """The answer will not be complete, and must not look so."""
-        log.warning("%s broke off an answer: %s", self._attempts[0].decision.replica, message)
+        lost = self._attempts[0].decision
+        told = about(lost, self._incoming.id)
+        log.warning("%s broke off an answer: %s", lost.replica, message, extra=told)
         self._close(Outcome.FAILED, "cut")
         self._exchange.abort()
 
@@ -261,7 +276,10 @@ class Relay:
         up, lost = self._up, attempt.decision
         self._attempts.remove(attempt)
         up.metrics.attempted(lost, failure.outcome)
-        log.info("%s failed on %s: %s", self._incoming.id, lost.replica, failure.message)
+        told = about(lost, self._incoming.id)
+        log.info(
+            "%s failed on %s: %s", self._incoming.id, lost.replica, failure.message, extra=told
+        )
         if failure.wrong_model:
             self._tell_of_the_model(lost, failure)
         try:
@@ -269,6 +287,7 @@ class Relay:
         except TierRouterError as error:
             self._no_hedge()
             up.metrics.errored(error.code)
+            self._note(lost, error.code, error.status)
             headers = [*error_headers(error), *self._tags(lost)]
             body = error_body(error, self._incoming.target, self._incoming.id)
             self._exchange.respond(error.status, headers, body)
@@ -301,6 +320,7 @@ class Relay:
             log.error(
                 "%s (%s) does not serve its tier's model `%s`: %s",
                 lost.replica, lost.url, lost.model, failure.message,
+                extra=about(lost, self._incoming.id),
             )  # fmt: skip
 
     # ---- ends
@@ -315,6 +335,22 @@ class Relay:
             up.metrics.attempted(attempt.decision, outcome)
         decision = self._attempts[0].decision
         up.metrics.answered(decision, status or self._status, now - self._arrived)
+        shown = int(self._status) if self._status.isdecimal() else None
+        self._note(decision, outcome.value, shown, usage)
+
+    def _note(
+        self, decision: Decision | None, outcome: str, status: int | None,
+        usage: Usage | None = None,
+    ) -> None:  # fmt: skip
+        """Writes the request down, where the configuration has a `log`."""
+        incoming, up = self._incoming, self._up
+        if incoming.door.generates:
+            up.book.note(
+                up.router.config.log, decision, incoming.view,
+                id=incoming.id, outcome=outcome, status=status, usage=usage, ttft=self._ttft,
+                latency=up.now() - self._arrived, failed=tuple(self._dispatch.failures),
+                attempts=len(self._dispatch.failures) + len(self._attempts),
+            )  # fmt: skip
 
     def _abandoned(self) -> None:
         """The client is gone: no replica shall generate for nobody."""

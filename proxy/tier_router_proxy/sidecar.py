@@ -114,6 +114,7 @@ class Sidecar:
         await self._unshare()
         await self._poller.stop()
         await self._pools.close()
+        await asyncio.to_thread(self._app.up.book.close)
         await self._sims.aclose()
         self._wheel.close()
         return ended

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from tier_router.cli.source import resolve
-from tier_router.errors import TierRouterError
+from tier_router.errors import RequestError, TierRouterError
 
 app = typer.Typer(
     name="tier-router",
@@ -30,6 +30,18 @@ ConfigPath = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+LogFormat = Annotated[
+    Literal["decisions", "openai", "litellm", "vllm", "plain"] | None,
+    typer.Option(help="What the log's lines are; seen from the first ones where left out."),
+]
+LogEngine = Annotated[
+    Literal["polars", "ray"], typer.Option(help="This machine, or a Ray cluster (RAY_ADDRESS).")
+]
+MostJudged = Annotated[
+    int,
+    typer.Option(help="Prompts that are judged, drawn at random from a longer log; 0: all.", min=0),
+]
 
 
 @app.command()
@@ -201,6 +213,107 @@ def pruning_report(
     from tier_router.config import load
 
     run(log, load(resolve(config)).pruning.promote, as_json)
+
+
+@app.command()
+def report(
+    log: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="LOG",
+            help="Decisions, OpenAI-style requests, LiteLLM's spend log, vLLM's log, or a prompt a "
+            "line; `-` for standard input, .gz is unpacked.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one self-contained page too.")
+    ] = None,
+    format: LogFormat = None,
+    engine: LogEngine = "polars",
+    judge: MostJudged = 100_000,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of the decision log instead.")
+    ] = False,
+) -> None:
+    """Say what share of a log needs the largest model, and what the tiers would save."""
+    from tier_router.cli.report import run, show_schema
+    from tier_router.evidence import Engine, Format
+
+    if schema:
+        show_schema()
+    elif log is None:
+        raise RequestError("give a log to report on")
+    else:
+        chosen = None if format is None else Format(format)
+        run(resolve(config), log, as_json, html, Engine(engine), chosen, judge)
+
+
+@app.command()
+def simulate(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOG", help="A log as `report` reads it, or a trace (.csv, .csv.gz)."
+        ),
+    ],
+    config: ConfigPath = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Requests a second; the log's own where left out.", min=1e-6),
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ttft=SECONDS",
+            help="Search the replicas that meet it; or latency=SECONDS.  May be repeated.",
+        ),
+    ] = None,
+    percentile: Annotated[
+        float, typer.Option(help="The percentile that --slo is about.", min=1, max=100)
+    ] = 95.0,
+    heavy_share: Annotated[
+        float | None,
+        typer.Option(help="Share of hard requests, for a trace that does not say.", min=0, max=1),
+    ] = None,
+    most: Annotated[int, typer.Option(help="Requests that are played, from the first.", min=1)] = (
+        10_000
+    ),
+    format: LogFormat = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play a log's arrivals through the tiers: queues before and after, on the same hardware."""
+    from tier_router.cli.simulate import run
+    from tier_router.evidence import Format
+
+    chosen = None if format is None else Format(format)
+    raise typer.Exit(
+        run(resolve(config), log, rate, slo or [], percentile, heavy_share, most, chosen, as_json)
+    )
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(metavar="OLD.yaml", help="The configuration as it is.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW.yaml", help="The one that may follow it.")],
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="A log as `report` reads it.")],
+    max_moved: Annotated[
+        str | None,
+        typer.Option(metavar="2%", help="Exit code 1 where a larger share of requests moves."),
+    ] = None,
+    format: LogFormat = None,
+    engine: LogEngine = "polars",
+    judge: MostJudged = 100_000,
+    as_json: AsJson = False,
+) -> None:
+    """Show which requests of a log move between two configurations, and why."""
+    from tier_router.cli.diff import run
+    from tier_router.evidence import Engine, Format
+
+    chosen = None if format is None else Format(format)
+    raise typer.Exit(run(old, new, log, max_moved, Engine(engine), chosen, judge, as_json))
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import typer
 from tier_router.config import Config, load
 from tier_router.errors import ConfigError
 from tier_router.exchange.table import Table
+from tier_router_proxy.logs import configure
 from tier_router_proxy.serve import run as serve
 from tier_router_proxy.sidecar import Sidecar
 from tier_router_proxy.workers import Supervisor
@@ -33,9 +33,6 @@ def run(
     """
     if level not in LEVELS:
         raise typer.BadParameter(f"one of {', '.join(LEVELS)}", param_hint="--log-level")
-    logging.basicConfig(
-        format="%(asctime)s %(levelname)s %(message)s", level=level.upper(), stream=sys.stderr
-    )
     given = {"host": host, "port": port, "workers": workers}
     own = {name: value for name, value in given.items() if value is not None}
 
@@ -50,10 +47,12 @@ def run(
             )
         return config.model_copy(update={"server": server})
 
+    server = read().server
+    configure(server.log_format, level)
     if table is not None:
         fd, row = map(int, table.split(","))
         ended = serve(read, _started, Table.of(fd).row(row))
-    elif (server := read().server).workers > 1:
+    elif server.workers > 1:
         command = [sys.executable, "-m", "tier_router", "serve", "--config", str(path)]
         command += ["--host", server.host, "--log-level", level]
         supervisor = Supervisor(command, server.workers, server.host, server.port, _say)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from ipaddress import ip_address
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -134,6 +134,8 @@ class Server(Model):
     drain: float = Field(30.0, ge=0)
     """Seconds that running answers have after SIGTERM."""
     timeouts: Timeouts = Timeouts()
+    log_format: Literal["text", "json"] = "text"
+    """How lines on standard error look, from start to end; `json`: one object a line."""
 
     @model_validator(mode="after")
     def _keys_are_named(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
@@ -11,6 +12,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 
 from tier_router.decide import Decision
+from tier_router.decisionlog import Logbook
 from tier_router.dispatch import Dispatch, Failure, failure_of_answer, failure_of_event
 from tier_router.errors import TierRouterError
 from tier_router.ledger import Outcome
@@ -22,8 +24,13 @@ from tier_router.router import TierRouter
 class Attempt:
     """The present attempt; `failed` moves on to the next, or raises."""
 
-    def __init__(self, router: TierRouter, models: Mapping[str, BaseChatModel], view: View) -> None:
+    def __init__(
+        self, router: TierRouter, models: Mapping[str, BaseChatModel], view: View, book: Logbook
+    ) -> None:
         self._models = models
+        self._router, self._view, self._book = router, view, book
+        self._begun = monotonic()
+        self._ttft: float | None = None
         self._dispatch: Dispatch = router.dispatch(view)
         self.decision: Decision = self._dispatch.begin(monotonic())
 
@@ -34,7 +41,9 @@ class Attempt:
 
     def began(self) -> None:
         """The first piece of the answer has come: from here on there is no other attempt."""
-        self._dispatch.first_token(monotonic())
+        now = monotonic()
+        self._ttft = now - self._begun
+        self._dispatch.first_token(now)
 
     def failed(self, error: Exception) -> None:
         """Moves on after `error`; raises it where it is the request's own, or what the last
@@ -46,6 +55,7 @@ class Attempt:
         try:
             self.decision = self._dispatch.failed(failure, monotonic())
         except TierRouterError as final:
+            self._note(final.code, None)
             raise final from error
 
     def closed(self, outcome: Outcome, usage: UsageMetadata | None = None) -> None:
@@ -55,6 +65,16 @@ class Attempt:
             cached = usage.get("input_token_details", {}).get("cache_read") or 0
             told = Usage(usage["input_tokens"], usage["output_tokens"], cached)
         self._dispatch.closed(outcome, monotonic(), told)
+        self._note(outcome.value, told)
+
+    def _note(self, outcome: str, usage: Usage | None) -> None:
+        """Writes the call down, where the configuration has a `log`."""
+        self._book.note(
+            self._router.config.log, self.decision, self._view,
+            id=uuid.uuid4().hex, outcome=outcome, usage=usage, ttft=self._ttft,
+            latency=monotonic() - self._begun, failed=tuple(self._dispatch.failures),
+            attempts=len(self._dispatch.failures) + (outcome in set(Outcome)),
+        )  # fmt: skip
 
 
 def usage_of(message: BaseMessage) -> UsageMetadata | None:

@@ -29,6 +29,7 @@ from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
 from tier_router.config import Config, load, parse
 from tier_router.decide import Decision
+from tier_router.decisionlog import Logbook
 from tier_router.errors import ConfigError
 from tier_router.explain import record
 from tier_router.langchain.attempt import Attempt, usage_of
@@ -83,6 +84,7 @@ class ChatTierRouter(BaseChatModel):
 
     _router: TierRouter = PrivateAttr()
     _models: dict[str, BaseChatModel] = PrivateAttr()
+    _book: Logbook = PrivateAttr(default_factory=lambda: Logbook("langchain"))
 
     @model_validator(mode="after")
     def _build(self) -> Self:
@@ -341,7 +343,7 @@ class ChatTierRouter(BaseChatModel):
         for name in OWN:
             kwargs.pop(name, None)
         self._router.share()
-        return Attempt(self._router, self._models, view)
+        return Attempt(self._router, self._models, view, self._book)
 
     def _options(self, attempt: Attempt, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call options for the model that answers now."""

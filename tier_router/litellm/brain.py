@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,9 +16,10 @@ from threading import Lock
 from typing import Any
 
 from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide
+from tier_router.decisionlog import Logbook
 from tier_router.dispatch import Failure
 from tier_router.errors import ConfigError, NoReplica, TierRouterError
-from tier_router.ledger import Outcome
+from tier_router.ledger import Lease, Outcome
 from tier_router.litellm import asked, shown
 from tier_router.litellm.groups import (
     Deployment,
@@ -55,6 +57,7 @@ class Brain:
     def __init__(self, router: TierRouter, clock: Callable[[], float] = time.monotonic) -> None:
         self.router = router
         self.visits = Visits()
+        self.book = Logbook("litellm")
         self._watch = Watch(self._abandoned)
         self._clock, self._lock, self._metrics = clock, Lock(), Metrics()
         self.servers = Servers(router.config)
@@ -162,12 +165,16 @@ class Brain:
                 if visit is not None and visit.read is not None and failure is None:
                     pace = self.router.paces.of(member.tier)
                     pace.answered(visit.read[0], lease, usage, self._clock())
+                    self._note(visit, Outcome.DONE, lease, usage)
                 self._settle(visit, failure)
 
     def finished(self, notes: Mapping[str, Any], failure: Failure | None) -> None:
         """A request ended, with this failure: closes what it has open."""
         with self._lock:
-            self._settle(self.visits.found(notes), failure)
+            visit = self.visits.found(notes)
+            if visit is not None and failure is not None:
+                self._note(visit, failure.outcome, visit.lease)
+            self._settle(visit, failure)
 
     def left(self, notes: Mapping[str, Any], code: str) -> None:
         """Notes that a request was left to LiteLLM for a reason of the caller's."""
@@ -239,6 +246,7 @@ class Brain:
         tokens = view.tokens + (view.max_tokens or EXPECTED_OUTPUT) * view.n
         lifetime = self.router.config.server.timeouts.answer
         ledger, replica = self.router.ledger, decision.replica
+        visit.began = self._clock() if visit.began is None else visit.began
         visit.lease = ledger.opened(replica, tokens, self._clock(), lifetime)
         self._metrics.in_flight(decision.tier, replica, ledger.in_flight(replica))
         self._watch.on(visit)
@@ -246,7 +254,24 @@ class Brain:
     def _abandoned(self, visit: Visit) -> None:
         """Closes what a cancelled request has open."""
         with self._lock:
+            self._note(visit, Outcome.ABANDONED, visit.lease)
             self._settle(visit, Failure(Outcome.ABANDONED, "cancelled"))
+
+    def _note(
+        self, visit: Visit, outcome: Outcome, lease: Lease | None, usage: Usage | None = None
+    ) -> None:
+        """Writes a request that has ended down, where the configuration has a `log`."""
+        if visit.noted or visit.read is None or visit.decision is None:
+            return
+        visit.noted = True
+        began = self._clock() if visit.began is None else visit.began
+        own = visit.decision.replica if outcome is Outcome.DONE else ""
+        self.book.note(
+            self.router.config.log, visit.decision, visit.read[0],
+            id=uuid.uuid4().hex, outcome=outcome.value, usage=usage,
+            ttft=None if lease is None else lease.ttft, latency=self._clock() - began,
+            failed=tuple(sorted(visit.tried - {own})), attempts=len(visit.tried),
+        )  # fmt: skip
 
     def _settle(self, visit: Visit | None, failure: Failure | None) -> None:
         """Closes the lease of a visit, where one is open."""

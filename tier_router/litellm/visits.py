@@ -34,6 +34,10 @@ class Visit:
     decision: Decision | None = None
     unrouted: str | None = None
     """Why the last attempt was left to LiteLLM."""
+    began: float | None = None
+    """When its first attempt was opened."""
+    noted: bool = False
+    """Whether the decision log has it."""
     watched: list[set[Visit]] = field(default_factory=list)
     """The sets of `Watch` that this is in."""
 
