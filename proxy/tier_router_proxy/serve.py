@@ -7,7 +7,9 @@ import contextlib
 import importlib
 import importlib.util
 import logging
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -59,6 +61,8 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, again.set)
+    if neighbours is not None:
+        loop.add_reader(sys.stdin.fileno(), _orphaned, loop, stop)
     await sidecar.start()
     started(sidecar)
     watching = asyncio.create_task(_watch(sidecar, read, again))
@@ -71,6 +75,14 @@ async def _serve(
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watching
+
+
+def _orphaned(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Ends a worker whose supervisor has died: its end of the pipe is closed."""
+    if not os.read(sys.stdin.fileno(), 1):
+        loop.remove_reader(sys.stdin.fileno())
+        log.error("the supervisor is gone, this worker ends too")
+        stop.set()
 
 
 async def _drained(sidecar: Sidecar, at_once: asyncio.Event) -> bool:

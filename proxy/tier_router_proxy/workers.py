@@ -110,6 +110,7 @@ class Supervisor:
         row = free if worker.run is not None and worker.run.row != free else worker.number
         process = await asyncio.create_subprocess_exec(
             *self._command, "--port", str(self._port), "--table", f"{self._table.fd},{row}",
+            stdin=asyncio.subprocess.PIPE,  # its end tells a worker that it is left alone
             stdout=asyncio.subprocess.PIPE, pass_fds=(self._table.fd,),
         )  # fmt: skip
         run = _Run(process, row)

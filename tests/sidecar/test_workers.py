@@ -157,3 +157,15 @@ async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert b"Traceback" not in errors
     assert str(port).encode() in errors
+
+
+async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
+    async with FakeVllm("m8") as fake, serving(tmp_path, fake.url) as workers:
+        pids = workers.pids()
+        workers.process.kill()
+        await workers.process.wait()
+        for _ in range(500):
+            if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("a worker was left alone and went on")

@@ -236,3 +236,10 @@ def test_a_tier_with_other_replicas_has_other_names() -> None:
     assert tier.names == ("t-0", "t-1")
     assert tier.model_copy(update={"replicas": tier.replicas[1:]}).names == ("t-1",)
     assert tier.model_copy(update={"context": 9}).names == ("t-0", "t-1")
+
+
+@pytest.mark.parametrize("pruning", ["on", "{mode: on}"])
+def test_pruning_that_is_not_done_is_not_promised(pruning: str) -> None:
+    with pytest.raises(ConfigError, match=r"pruning.mode: `on` is not there yet"):
+        parse(TWO + f"pruning: {pruning}\n")
+    assert parse(TWO + "pruning: observe\n").pruning.mode == "observe"

@@ -196,7 +196,7 @@ def litellm_config(config: ConfigPath = None) -> None:
     run(resolve(config))
 
 
-@app.command("pruning-report")
+@app.command("pruning-report", hidden=True)  # until the doors write what it reads
 def pruning_report(
     log: Annotated[
         Path,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from tier_router.config.model import AUTO, Calibration, Config, IntentFile
+from tier_router.config.pruning import Mode
 from tier_router.config.routes import intents_of
 from tier_router.config.server import ClientTls, ServerTls
 from tier_router.config.source import Key, Source, parse_text, read
@@ -213,6 +214,12 @@ def _dangling(
             yield source.error(
                 f"no tier named `{target}` (there are: {known_too})", ("aliases", alias)
             )
+    if config.pruning.mode is Mode.ON:
+        yield source.error(
+            "`on` is not there yet: every request is sent as it is, and `tier-router report` says "
+            "what pruning would take out",
+            ("pruning", "mode"),
+        )
     steps = config.policy.threshold
     if isinstance(steps, tuple) and len(steps) != config.rungs - 1:
         yield source.error(

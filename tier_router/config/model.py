@@ -421,7 +421,8 @@ class Config(Model):
     policy: Policy = Policy()
     load: LoadPolicy = LoadPolicy()
     pruning: Pruning = Pruning()
-    """What may be taken out of a request; a bare mode stands for `{mode: ...}`."""
+    """What may be taken out of a request; a bare mode stands for `{mode: ...}`.  So far only
+    `tier-router report` goes by it, and says what would be; every request is sent as it is."""
     state: str = "memory://"
     """Where routers share what they have in flight: `memory://` (this process alone), `redis://`,
     `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/MASTER/DB` or `redis+cluster://`."""

@@ -1,7 +1,7 @@
 """The types of the `pruning:` section: what may be taken out of a request, and on what proof.
 
 A step's mode is the lowest of four: the section's, the tier's, the step's own, and the client's
-header.  The section's default is `observe`: nothing is changed, everything is measured.
+header.  The section's default is `observe`.
 """
 
 from __future__ import annotations

@@ -109,6 +109,20 @@ class ClientTls(Model):
         return self
 
 
+class Otel(Model):
+    """OpenTelemetry."""
+
+    endpoint: str
+    """The collector's URL, to which `/v1/traces` is added; empty: no spans."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _a_url(cls, endpoint: str) -> str:
+        if endpoint and not endpoint.startswith(("http://", "https://")):
+            raise ValueError("a collector's URL starts with http:// or https://")
+        return endpoint
+
+
 class Server(Model):
     """The sidecar."""
 
@@ -134,6 +148,8 @@ class Server(Model):
     drain: float = Field(30.0, ge=0)
     """Seconds that running answers have after SIGTERM."""
     timeouts: Timeouts = Timeouts()
+    otel: Otel | None = None
+    """Where spans go, one a request; from start to end."""
     log_format: Literal["text", "json"] = "text"
     """How lines on standard error look, from start to end; `json`: one object a line."""
 
