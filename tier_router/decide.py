@@ -38,8 +38,8 @@ least loaded, and 81 to 84 % of follow-ups come back to their replica."""
 
 FADE = 0.5
 """What is left of a hard turn's difficulty after each easy turn that follows it: so the hardest
-turns hold for one.  In `tests/sim` 0.7 takes the turns that change tier from 44 to 37 % at 13 % more
-latency, and nothing shows that a held turn is answered better."""
+turns hold for one.  In `tests/sim` 0.7 takes the turns that change tier from 44 to 38 % at 11 %
+more latency, and nothing shows that a held turn is answered better."""
 
 CACHE_TOKENS = 4_096
 """From this prompt on, even a courtesy stays with the tier that has the conversation cached: a

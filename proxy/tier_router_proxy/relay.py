@@ -33,6 +33,7 @@ from tier_router_proxy.keepers import Keepers, stamp
 from tier_router_proxy.logs import about
 from tier_router_proxy.metrics import Metrics
 from tier_router_proxy.pools import Pools
+from tier_router_proxy.tracing import Spanned, Tracing
 
 log = logging.getLogger("tier_router_proxy")
 
@@ -95,6 +96,7 @@ class Upstreams:
     keepers: Keepers = field(default_factory=Keepers)
     feedback: Feedback = field(default_factory=Feedback)
     book: Logbook = field(default_factory=lambda: Logbook("sidecar"))
+    tracing: Tracing | None = None
 
     def tier(self, decision: Decision) -> Tier:
         """The tier that a decision is for, as it is now configured."""
@@ -106,7 +108,7 @@ class Relay:
     """Carries one request; the `Owner` of its attempts."""
 
     __slots__ = ("_arrived", "_attempts", "_broken", "_dispatch", "_exchange", "_hedging",
-                 "_incoming", "_last", "_last_but_one", "_status", "_timeouts", "_ttft",
+                 "_incoming", "_last", "_last_but_one", "_span", "_status", "_timeouts", "_ttft",
                  "_up")  # fmt: skip
 
     def __init__(self, up: Upstreams, exchange: Exchange, incoming: Incoming) -> None:
@@ -119,9 +121,15 @@ class Relay:
         self._broken = False
         self._last = self._last_but_one = b""
         self._ttft: float | None = None
+        self._span: Spanned | None = None
 
     def begin(self) -> None:
         """Decides and sends; raises what `decide` raises."""
+        if self._up.tracing is not None:
+            request, view = self._exchange.request, self._incoming.view
+            ago = self._up.now() - self._arrived
+            path = self._incoming.target.partition(b"?")[0]
+            self._span = self._up.tracing.begin(request.headers, path, view.model, view.stream, ago)
         self._dispatch: Dispatch = self._up.router.dispatch(self._incoming.view)
         try:
             decision = self._dispatch.begin(self._up.now())
@@ -176,6 +184,8 @@ class Relay:
         headers.append((b"x-request-id", self._incoming.id.encode()))
         if decision.priority:
             headers.append((PRIORITY, b"%d" % decision.priority))
+        if self._span is not None:
+            headers = self._span.passed_on(headers)
         if self._asks_for_load(tier):
             headers.append(ASK_LOAD)
         if tier.api_key is not None:
@@ -342,14 +352,17 @@ class Relay:
         self, decision: Decision | None, outcome: str, status: int | None,
         usage: Usage | None = None,
     ) -> None:  # fmt: skip
-        """Writes the request down, where the configuration has a `log`."""
+        """Writes the request down, where the configuration has a `log`, and ends its span."""
         incoming, up = self._incoming, self._up
+        attempts = len(self._dispatch.failures) + len(self._attempts)
+        if self._span is not None:
+            self._span.end(decision, outcome, status, usage, self._ttft, attempts)
         if incoming.door.generates:
             up.book.note(
                 up.router.config.log, decision, incoming.view,
                 id=incoming.id, outcome=outcome, status=status, usage=usage, ttft=self._ttft,
                 latency=up.now() - self._arrived, failed=tuple(self._dispatch.failures),
-                attempts=len(self._dispatch.failures) + len(self._attempts),
+                attempts=attempts,
             )  # fmt: skip
 
     def _abandoned(self) -> None:

@@ -121,7 +121,8 @@ class Routed:
             try:
                 await work
             except Exception:  # whatever it is, the client must not wait for ever
-                log.exception("%s failed", request_id(exchange.request))
+                name = request_id(exchange.request)
+                log.exception("%s failed", name, extra={"request_id": name})
                 if exchange.started:
                     exchange.abort()
                 else:

@@ -33,7 +33,8 @@ def run(
     """Serves until SIGTERM or SIGINT; True if every answer under way came to its end.
 
     `read` gives the configuration, now and at each reload; `started` is told when the port is
-    open; `neighbours` are the other workers of this host.  Raises what `read` raises the first time, and OSError where the port is taken.
+    open; `neighbours` are the other workers of this host.  Raises what `read` raises the first
+    time, and OSError where the port is taken.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(read, started, neighbours))

@@ -27,6 +27,7 @@ from tier_router_proxy.metrics import Metrics
 from tier_router_proxy.pools import Pools
 from tier_router_proxy.relay import Upstreams
 from tier_router_proxy.tls import client_context, renew, server_context
+from tier_router_proxy.tracing import Tracing
 
 
 class Sidecar:
@@ -48,6 +49,8 @@ class Sidecar:
         self.metrics = Metrics(self.router)
         self.url = ""
         self._sims = SimHost()
+        otel = config.server.otel
+        self._tracing = Tracing(otel) if otel is not None and otel.endpoint else None
         self._state = config.state
         self._ticking: Ticking | None = None
 
@@ -60,7 +63,9 @@ class Sidecar:
         self._pools = Pools(self._wheel)
         self._fetch = PoolFetch(self._pools)
         self._poller = Poller(self._fetch, self.router.ledger, self.router.found)
-        up = Upstreams(self.router, self._pools, self.metrics, time.monotonic)
+        up = Upstreams(
+            self.router, self._pools, self.metrics, time.monotonic, tracing=self._tracing
+        )
         self._app = App(up)
         self._server = Server(self._app, _limits(config), self._wheel, refusal_answer)
         dialled = await self._dialled(config)
@@ -84,8 +89,8 @@ class Sidecar:
     async def reload(self, config: Config) -> None:
         """Serves `config` from now on; no request is dropped, those under way end as they began.
 
-            The host, the port, and whether and whom TLS lets in, stay what they are; a certificate is read
-        anew.
+        The host, the port, and whether and whom TLS lets in, stay what they are; a certificate is
+        read anew.
         """
         prepared = await asyncio.to_thread(self.router.prepare, config)
         dialled, upstream = await self._dialled(config), _upstream_tls(config)
@@ -115,6 +120,8 @@ class Sidecar:
         await self._poller.stop()
         await self._pools.close()
         await asyncio.to_thread(self._app.up.book.close)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
         await self._sims.aclose()
         self._wheel.close()
         return ended

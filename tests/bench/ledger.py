@@ -41,7 +41,7 @@ def main(requests: int) -> None:
     names = [replica.name or "" for tier in config.tiers for replica in tier.replicas]
     pick, ledger, now = random.Random(1), Ledger(config), 0.0
     leases = [ledger.opened(pick.choice(names), 500, now) for _ in range(OPEN)]
-    peers = [Report({name: 2 for name in names}, {}, {}) for _ in range(PEERS)]
+    peers = [Report(dict.fromkeys(names, 2), {}, {}) for _ in range(PEERS)]
     spent: dict[str, list[float]] = {
         "decide": [],
         "ledger": [],

@@ -66,17 +66,21 @@ async def test_a_client_that_leaves_is_noticed_under_tls_too(
     certificate: Path, tmp_path: Path, eventually: Any
 ) -> None:
     (tmp_path / "server.pem").write_bytes(certificate.read_bytes())
-    async with FakeVllm("m8") as fake:
-        async with Sidecar(load(written(tmp_path, fake.url, "")), fixed) as sidecar:
-            url = sidecar.url.replace("127.0.0.1", "localhost")
-            known = trusting(certificate, showing=True)
-            body = BODY | {"stream": True, "max_tokens": 20_000, "ignore_eos": True}
-            async with httpx.AsyncClient(base_url=url, verify=known, trust_env=False) as http:
-                async with http.stream("POST", CHAT, json=body) as answer:
-                    async for _ in answer.aiter_raw():
-                        break
-            await eventually(lambda: fake.requests[-1].aborted)
-            assert all(load == 0 for load in sidecar.router.pressures().values())
+    async with (
+        FakeVllm("m8") as fake,
+        Sidecar(load(written(tmp_path, fake.url, "")), fixed) as sidecar,
+    ):
+        url = sidecar.url.replace("127.0.0.1", "localhost")
+        known = trusting(certificate, showing=True)
+        body = BODY | {"stream": True, "max_tokens": 20_000, "ignore_eos": True}
+        async with (
+            httpx.AsyncClient(base_url=url, verify=known, trust_env=False) as http,
+            http.stream("POST", CHAT, json=body) as answer,
+        ):
+            async for _ in answer.aiter_raw():
+                break
+        await eventually(lambda: fake.requests[-1].aborted)
+        assert all(load == 0 for load in sidecar.router.pressures().values())
 
 
 async def test_replicas_with_a_certificate_of_their_own(certificate: Path, tmp_path: Path) -> None:
@@ -90,9 +94,11 @@ async def test_replicas_with_a_certificate_of_their_own(certificate: Path, tmp_p
             path = written(tmp_path, url, more)
             path.write_text(path.read_text().replace(", tls: {cert: server.pem, client_ca: "
                                                      "server.pem}", ""))  # fmt: skip
-            async with Sidecar(load(path), fixed) as sidecar:
-                async with httpx.AsyncClient(base_url=sidecar.url, trust_env=False) as http:
-                    answer = await http.post(CHAT, json=BODY)
+            async with (
+                Sidecar(load(path), fixed) as sidecar,
+                httpx.AsyncClient(base_url=sidecar.url, trust_env=False) as http,
+            ):
+                answer = await http.post(CHAT, json=BODY)
             assert answer.status_code == status, answer.text
 
 

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +50,15 @@ class Workers:
         raise AssertionError(f"{pattern!r} is not in {self.log}")
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits until a condition holds; fails after half a minute."""
+    for _ in range(1500):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it never came about")
+
+
 @asynccontextmanager
 async def serving(folder: Path, url: str, number: int = 2) -> AsyncIterator[Workers]:
     path = folder / "config.yaml"
@@ -90,8 +99,7 @@ async def test_they_serve_one_port_share_counts_and_are_scraped_as_one(tmp_path:
         assert Counter([await workers.ask() for _ in range(40)]) == {200: 40}
         fake.faults.add(faults.SlowFirstToken(1.5), times=6)
         slow = [asyncio.create_task(workers.ask()) for _ in range(6)]
-        while len(fake.requests) < 46:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(fake.requests) == 46)
         for _ in range(6):  # whichever of the two answers
             async with httpx.AsyncClient(base_url=workers.url, trust_env=False) as http:
                 told = (await http.get("/metrics")).text
@@ -107,12 +115,10 @@ async def test_one_that_dies_is_started_again_and_holds_nothing(tmp_path: Path) 
         victim = min(workers.pids())
         fake.faults.add(faults.SlowFirstToken(30), times=8)
         hanging = [asyncio.create_task(workers.ask()) for _ in range(8)]
-        while len(fake.requests) < 8:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(fake.requests) == 8)
         os.kill(victim, signal.SIGKILL)
         await workers.logged(r"worker \d ended \(-9\)")
-        while victim in workers.pids() or len(workers.pids()) < 2:
-            await asyncio.sleep(0.05)
+        await until(lambda: victim not in workers.pids() and len(workers.pids()) == 2)
         for task in hanging:
             task.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
@@ -132,8 +138,7 @@ async def test_all_are_replaced_without_dropping_a_request(tmp_path: Path) -> No
 
         load = [asyncio.create_task(go()) for _ in range(4)]
         workers.process.send_signal(signal.SIGUSR2)
-        while workers.pids() & before:
-            await asyncio.sleep(0.05)
+        await until(lambda: not workers.pids() & before)
         over.set()
         await asyncio.gather(*load)
         assert len(workers.pids()) == 2
@@ -153,7 +158,7 @@ async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
             sys.executable, "-m", "tier_router", "serve", "-c", str(tmp_path / "c.yaml"),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=ENV,
         )  # fmt: skip
-        out, errors = await asyncio.wait_for(process.communicate(), 60)
+        _, errors = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
     assert b"Traceback" not in errors
     assert str(port).encode() in errors
@@ -164,8 +169,4 @@ async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
         pids = workers.pids()
         workers.process.kill()
         await workers.process.wait()
-        for _ in range(500):
-            if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-                return
-            await asyncio.sleep(0.02)
-        raise AssertionError("a worker was left alone and went on")
+        await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
