@@ -84,6 +84,21 @@ class Report:
     resting: dict[str, float]
 
 
+def total(reports: Iterable[Report]) -> Report:
+    """All reports as one: sums, and the longest rest of each replica."""
+    requests: defaultdict[str, int] = defaultdict(int)
+    tokens: defaultdict[str, float] = defaultdict(float)
+    resting: dict[str, float] = {}
+    for report in reports:
+        for name, count in report.requests.items():
+            requests[name] += count
+        for name, size in report.tokens.items():
+            tokens[name] += size
+        for name, seconds in report.resting.items():
+            resting[name] = max(seconds, resting.get(name, 0.0))
+    return Report(dict(requests), dict(tokens), resting)
+
+
 class Neighbours(Protocol):
     """The other workers of this host, in memory that all of them see."""
 
@@ -291,19 +306,11 @@ class Ledger:
     @_alone
     def heard(self, reports: Sequence[Report], now: float) -> None:
         """Takes over what the other processes say, in place of what they said before."""
-        requests: defaultdict[str, int] = defaultdict(int)
-        tokens: defaultdict[str, float] = defaultdict(float)
-        resting: defaultdict[str, float] = defaultdict(float)
-        for report in reports:
-            for name, count in report.requests.items():
-                requests[name] += count
-            for name, size in report.tokens.items():
-                tokens[name] += size
-            for name, seconds in report.resting.items():
-                resting[name] = max(resting[name], seconds)
+        peers = total(reports)
         for name, account in self._accounts.items():
-            account.peer_requests, account.peer_tokens = requests[name], tokens[name]
-            rest = resting[name]
+            account.peer_requests = peers.requests.get(name, 0)
+            account.peer_tokens = peers.tokens.get(name, 0.0)
+            rest = peers.resting.get(name, 0.0)
             account.peer_rest = now + rest if rest > 0 else 0.0
             self._refresh(name, account, now)
 

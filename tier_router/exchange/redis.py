@@ -12,7 +12,6 @@ import asyncio
 import os
 import socket
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -25,7 +24,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from tier_router.exchange import EXPIRY, ExchangeError
-from tier_router.ledger import Report
+from tier_router.ledger import Report, total
 
 PREFIX = "{tier-router}"
 MANY = 16
@@ -73,19 +72,21 @@ class RedisExchange:
 
     async def _swap(self, mine: Report) -> Sequence[Report]:
         client = self._connected()
-        members, reader, total = (f"{self._base}:{name}" for name in ("members", "reader", "total"))
+        members, reader, crowd_sum = (
+            f"{self._base}:{name}" for name in ("members", "reader", "total")
+        )
         asks = self._reads  # a crowd's names are asked for by the one that reads them
         summed, self._summed = self._summed, None
         async with client.pipeline(transaction=False) as pipe:
             pipe.set(self._key(self._own), msgspec.json.encode(mine), px=int(EXPIRY * 1000))
             pipe.sadd(members, self._own)
             if summed is not None:
-                pipe.set(total, summed, px=int(EXPIRY * 1000))
+                pipe.set(crowd_sum, summed, px=int(EXPIRY * 1000))
                 pipe.pexpire(reader, READER_EXPIRY)
             pipe.set(reader, self._own, nx=True, px=READER_EXPIRY)
             pipe.scard(members)
             pipe.get(reader)
-            pipe.get(total)
+            pipe.get(crowd_sum)
             if asks:
                 pipe.smembers(members)
             told = await pipe.execute()
@@ -98,7 +99,7 @@ class RedisExchange:
             return [_others(_DECODER.decode(sum_of_all), before)]
         reports = await self._read_all(client, members, names)
         if crowd and asks and self._reads:
-            self._summed = msgspec.json.encode(_sum((mine, *reports)))
+            self._summed = msgspec.json.encode(total((mine, *reports)))
         return reports
 
     async def _read_all(self, client: Any, members: str, names: Iterable[bytes]) -> list[Report]:
@@ -145,25 +146,12 @@ class RedisExchange:
 _DECODER = msgspec.json.Decoder(Report)
 
 
-def _sum(reports: Sequence[Report]) -> Report:
-    """All reports as one."""
-    requests: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
-    resting: dict[str, float] = {}
-    for report in reports:
-        requests.update(report.requests)
-        tokens.update(report.tokens)
-        for name, seconds in report.resting.items():
-            resting[name] = max(seconds, resting.get(name, 0.0))
-    return Report(dict(requests), dict(tokens), resting)
-
-
-def _others(total: Report, mine: Report) -> Report:
+def _others(whole: Report, mine: Report) -> Report:
     """What is left of a sum without one's own part of it, which is what one told a tick ago."""
     return Report(
-        {name: max(0, n - mine.requests.get(name, 0)) for name, n in total.requests.items()},
-        {name: max(0.0, n - mine.tokens.get(name, 0.0)) for name, n in total.tokens.items()},
-        total.resting,
+        {name: max(0, n - mine.requests.get(name, 0)) for name, n in whole.requests.items()},
+        {name: max(0.0, n - mine.tokens.get(name, 0.0)) for name, n in whole.tokens.items()},
+        whole.resting,
     )
 
 
