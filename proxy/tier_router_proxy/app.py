@@ -30,9 +30,10 @@ from tier_router_proxy.http.messages import Request
 from tier_router_proxy.http.server import Exchange
 from tier_router_proxy.keepers import ID
 from tier_router_proxy.keys import Keys
+from tier_router_proxy.outgoing import tags_of
 from tier_router_proxy.own import MODELS, Own
-from tier_router_proxy.relay import Upstreams, tags_of
 from tier_router_proxy.routed import Routed, plain_headers, request_id, within
+from tier_router_proxy.upstreams import Upstreams
 
 log = logging.getLogger("tier_router_proxy")
 

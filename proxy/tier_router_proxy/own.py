@@ -10,7 +10,7 @@ from tier_router.errors import UnknownTier
 from tier_router_proxy.answers import JSON, json_body
 from tier_router_proxy.http.server import Exchange
 from tier_router_proxy.metrics import CONTENT_TYPE
-from tier_router_proxy.relay import Upstreams
+from tier_router_proxy.upstreams import Upstreams
 
 MODELS = b"/v1/models"
 

@@ -5,103 +5,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
-from tier_router.config import Tier
 from tier_router.decide import Decision
-from tier_router.decisionlog import Logbook
 from tier_router.dispatch import Dispatch, Failure
 from tier_router.errors import TierRouterError
 from tier_router.explain import sentence
 from tier_router.ledger import Outcome
 from tier_router.pace import Usage, usage_at_end
-from tier_router.request import View
-from tier_router.router import TierRouter
-from tier_router.scrape.header import ASK, REPORT, reading_of_report
+from tier_router.scrape.header import reading_of_report
 from tier_router.scrape.watch import METRICS_LASTS
-from tier_router.view import PRIORITY_HEADER
 from tier_router_proxy.answers import error_body, error_headers
 from tier_router_proxy.attempt import Attempt
-from tier_router_proxy.body import readdressed
-from tier_router_proxy.doors import Door
-from tier_router_proxy.feedback import Feedback
-from tier_router_proxy.http.messages import Head, Headers, client_headers, upstream_headers
+from tier_router_proxy.http.messages import Head, Headers
 from tier_router_proxy.http.server import Exchange
-from tier_router_proxy.keepers import Keepers, stamp
 from tier_router_proxy.logs import about
-from tier_router_proxy.metrics import Metrics
-from tier_router_proxy.pools import Pools
-from tier_router_proxy.tracing import Spanned, Tracing
+from tier_router_proxy.outgoing import (
+    LOAD_REPORT,
+    asks_for_load,
+    body_for,
+    headers_back,
+    headers_for,
+    tags_of,
+)
+from tier_router_proxy.tracing import Spanned
+from tier_router_proxy.upstreams import Incoming, Upstreams
 
 log = logging.getLogger("tier_router_proxy")
 
-TAGS = (
-    b"x-request-id",
-    b"x-tier-router-tier",
-    b"x-tier-router-replica",
-    b"x-tier-router-reason",
-    b"x-tier-router-difficulty",
-)
-PRIORITY = PRIORITY_HEADER.encode()
-ASK_LOAD = (ASK[0].encode(), ASK[1].encode())
-LOAD_REPORT = REPORT.encode()
 _ERROR_EVENT = b'data: {"error"'
 _NAMED_ERROR = b"\nevent: error"
 """What Anthropic's API and the responses call it."""
-NOT_UPSTREAM = (b"x-request-id", b"x-tier-router-tier", PRIORITY, b"content-encoding")
-"""Headers of a client that the sidecar answers for itself; bodies go on decompressed."""
-CREDENTIALS = (b"authorization", b"x-api-key")
-KEYLESS = (*NOT_UPSTREAM, *CREDENTIALS)
-NOT_BACK = (
-    *TAGS,
-    *CREDENTIALS,
-    b"access-control-allow-origin",
-    b"access-control-allow-credentials",
-    b"access-control-allow-headers",
-    b"access-control-allow-methods",
-    b"access-control-expose-headers",
-    b"access-control-max-age",
-)
-"""Headers of a replica that no client sees: whose pages may call is the sidecar's to say."""
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """A request that was read: what it says, and what routing knows of it."""
-
-    id: str
-    raw: bytes | None
-    """The body, decompressed; None for a request without one."""
-    fields: Mapping[str, Any]
-    view: View
-    arrived: float
-    door: Door
-    method: bytes
-    target: bytes
-    """Path and query as vLLM knows them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Upstreams:
-    """What a relay works with."""
-
-    router: TierRouter
-    pools: Pools
-    metrics: Metrics
-    now: Callable[[], float]
-    told: set[tuple[str, str]] = field(default_factory=set)
-    """(replica, model) of the wrong models that the log has been told of."""
-    keepers: Keepers = field(default_factory=Keepers)
-    feedback: Feedback = field(default_factory=Feedback)
-    book: Logbook = field(default_factory=lambda: Logbook("sidecar"))
-    tracing: Tracing | None = None
-
-    def tier(self, decision: Decision) -> Tier:
-        """The tier that a decision is for, as it is now configured."""
-        config = self.router.config
-        return config.tiers[config.ladder[decision.tier]]
 
 
 class Relay:
@@ -151,10 +84,14 @@ class Relay:
         attempt = Attempt(self, decision, reads=incoming.door.stored, trusted=tier.api_key is None)
         self._attempts.append(attempt)
         target = incoming.target if tier.kind == "vllm" else incoming.target.removeprefix(b"/v1")
+        router, request = self._up.router, self._exchange.request
+        headers = headers_for(router.config, request, incoming, decision, tier)
+        if self._span is not None:
+            headers = self._span.passed_on(headers)
+        body = body_for(router, incoming, decision, tier)
         attempt.call = self._up.pools.of(decision.url).send(
-            incoming.method, target, self._headers(decision, tier), self._body(decision, tier),
-            attempt,
-        )  # fmt: skip
+            incoming.method, target, headers, body, attempt
+        )
         limits = self._timeouts
         attempt.call.expect(limits.first_token if incoming.view.stream else limits.answer)
         if log.isEnabledFor(logging.DEBUG):
@@ -162,51 +99,6 @@ class Relay:
                 "%s -> %s: %s", incoming.id, decision.replica, sentence(decision),
                 extra=about(decision, incoming.id),
             )  # fmt: skip
-
-    def _body(self, decision: Decision, tier: Tier) -> bytes | None:
-        """The client's body with what routing sets in it."""
-        incoming = self._incoming
-        if not incoming.raw:
-            return incoming.raw
-        door, changes = incoming.door, {"model": decision.model}
-        if door.generates:
-            changes = self._up.router.changes(decision, incoming.fields)
-        if door.stored and tier.kind == "vllm":
-            changes.update(stamp(decision.replica, incoming.fields))
-        return readdressed(incoming.raw, changes)
-
-    def _headers(self, decision: Decision, tier: Tier) -> Headers:
-        """The client's headers without our keys, and with what replicas are told."""
-        request, vllm = self._exchange.request, tier.kind == "vllm"
-        own = tier.api_key is not None or bool(self._up.router.config.server.api_keys)
-        drop = KEYLESS if own else NOT_UPSTREAM
-        headers = upstream_headers(request.headers, drop if vllm else (*drop, ASK_LOAD[0]))
-        headers.append((b"x-request-id", self._incoming.id.encode()))
-        if decision.priority:
-            headers.append((PRIORITY, b"%d" % decision.priority))
-        if self._span is not None:
-            headers = self._span.passed_on(headers)
-        if self._asks_for_load(tier):
-            headers.append(ASK_LOAD)
-        if tier.api_key is not None:
-            secret = tier.api_key.get_secret_value().encode()
-            headers.append((b"authorization", b"Bearer " + secret))
-        elif not own and request.header(CREDENTIALS[0]) is None:
-            given = request.header(CREDENTIALS[1])  # Anthropic's clients; vLLM reads it nowhere
-            if given is not None:
-                headers.append((b"authorization", b"Bearer " + given))
-        return headers
-
-    def _asks_for_load(self, tier: Tier) -> bool:
-        """Whether the answer is to say how loaded its replica is: a stream cannot, and a client
-        that asks itself gets its own."""
-        return (
-            tier.kind == "vllm"
-            and self._incoming.door.generates
-            and not self._incoming.view.stream
-            and bool(self._up.router.config.load.poll.metrics)
-            and self._exchange.request.header(ASK_LOAD[0]) is None
-        )
 
     def _hedge_later(self, decision: Decision) -> None:
         """Asks a second replica when the first token is later than 19 of 20 have been."""
@@ -243,14 +135,12 @@ class Relay:
         self._status = str(head.status)
         tier = self._up.tier(attempt.decision)
         report = head.header(LOAD_REPORT)
-        drop: tuple[bytes, ...] = NOT_BACK
-        if report is not None and self._asks_for_load(tier):
+        asked = report is not None and asks_for_load(
+            self._up.router.config, self._exchange.request, self._incoming, tier
+        )
+        if asked and report is not None:
             self._read(attempt.decision.replica, report)
-            drop = (*NOT_BACK, LOAD_REPORT)
-        headers = client_headers(head, drop) + self._tags(attempt.decision)
-        if tier.api_key is not None:
-            secret = tier.api_key.get_secret_value().encode()
-            headers = [each for each in headers if secret not in each[1]]
+        headers = headers_back(head, tier, told_of_load=asked) + self._tags(attempt.decision)
         if head.status == 200:
             self._remember(attempt)
         self._exchange.start(head.status, head.reason, headers, head.framing)
@@ -387,15 +277,3 @@ class Relay:
         for attempt in self._attempts:
             if attempt.call is not None:
                 attempt.call.resume()
-
-
-def tags_of(decision: Decision) -> Headers:
-    """The response headers that say where a request went, and why."""
-    tags: Headers = [
-        (b"x-tier-router-tier", decision.tier.encode()),
-        (b"x-tier-router-replica", decision.replica.encode()),
-        (b"x-tier-router-reason", ",".join(decision.reasons).encode()),
-    ]
-    if decision.difficulty is not None:
-        tags.append((b"x-tier-router-difficulty", b"%.3f" % decision.difficulty))
-    return tags

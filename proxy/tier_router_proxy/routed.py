@@ -20,7 +20,8 @@ from tier_router_proxy.http.messages import Headers, Request
 from tier_router_proxy.http.server import Exchange
 from tier_router_proxy.keepers import ID, UnknownResponse
 from tier_router_proxy.keys import Holder, Keys
-from tier_router_proxy.relay import Incoming, Relay, Upstreams
+from tier_router_proxy.relay import Relay
+from tier_router_proxy.upstreams import Incoming, Upstreams
 
 log = logging.getLogger("tier_router_proxy")
 

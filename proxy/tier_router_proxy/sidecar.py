@@ -25,9 +25,9 @@ from tier_router_proxy.http.server import Server
 from tier_router_proxy.http.timers import Wheel
 from tier_router_proxy.metrics import Metrics
 from tier_router_proxy.pools import Pools
-from tier_router_proxy.relay import Upstreams
 from tier_router_proxy.tls import client_context, renew, server_context
 from tier_router_proxy.tracing import Tracing
+from tier_router_proxy.upstreams import Upstreams
 
 
 class Sidecar:
