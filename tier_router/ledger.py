@@ -118,7 +118,7 @@ class _Account:
 
     __slots__ = ("busy_until", "down_until", "failed_at", "failures", "limits", "peer_requests",
                  "peer_rest", "peer_tokens", "probe", "requests", "said_foreign", "said_kv",
-                 "said_waiting", "tokens", "weight")  # fmt: skip
+                 "said_until", "said_waiting", "tokens", "weight")  # fmt: skip
 
     def __init__(self, limits: Limits, weight: float) -> None:
         self.limits, self.weight = limits, weight
@@ -130,33 +130,32 @@ class _Account:
         self.probe: Lease | None = None
         self.peer_requests, self.peer_tokens, self.peer_rest = 0, 0.0, 0.0
         self.said_foreign = self.said_waiting = self.said_kv = _UNSAID
+        self.said_until = -math.inf  # the last of the three ends
 
     def pressure(self, now: float) -> float:
         if self.down_until is not None and (now < self.down_until or self.probe is not None):
             return DOWN
         if now < self.peer_rest:
             return DOWN
-        reading = Reading(
-            self._believed(self.said_foreign, now),
-            self._believed(self.said_waiting, now),
-            self._believed(self.said_kv, now),
-        )
-        requests = self.requests + max(self.peer_requests, reading.requests or 0.0)
-        tokens = self.tokens + self.peer_tokens
+        reading: Reading | None = None
+        foreign: float = self.peer_requests
+        if now < self.said_until:
+            reading = Reading(
+                self._believed(self.said_foreign, now),
+                self._believed(self.said_waiting, now),
+                self._believed(self.said_kv, now),
+            )
+            foreign = max(foreign, reading.requests or 0.0)
+        requests, tokens = self.requests + foreign, self.tokens + self.peer_tokens
         own = pressure(requests, tokens, self.limits, self.weight, reading)
         return max(own, FULL) if self.busy_until is not None and now < self.busy_until else own
 
     def changes_at(self, now: float) -> float:
         """When the pressure may next change although nobody says anything; infinity for never."""
-        ends = (
-            self.down_until or 0.0,
-            self.busy_until or 0.0,
-            self.peer_rest,
-            self.said_foreign[1],
-            self.said_waiting[1],
-            self.said_kv[1],
-        )
-        return min((end for end in ends if end > now), default=math.inf)
+        ends = [self.down_until or 0.0, self.busy_until or 0.0, self.peer_rest]
+        if now < self.said_until:
+            ends += [self.said_foreign[1], self.said_waiting[1], self.said_kv[1]]
+        return min([end for end in ends if end > now], default=math.inf)
 
     @staticmethod
     def _believed(said: tuple[float, float], now: float) -> float | None:
@@ -331,6 +330,7 @@ class Ledger:
             account.said_waiting = (reading.waiting, until)
         if reading.kv is not None:
             account.said_kv = (reading.kv, until)
+        account.said_until = max(account.said_until, until)
         self._refresh(replica, account, now)
 
     def in_flight(self, replica: str) -> int:

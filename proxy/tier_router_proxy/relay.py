@@ -237,6 +237,7 @@ class Relay:
         up.metrics.answered(decision, status or self._status, now - self._arrived)
         shown = int(self._status) if self._status.isdecimal() else None
         self._note(decision, outcome.value, shown, usage)
+        self._attempts = []  # they know the relay: a cycle would keep the body for the collector
 
     def _note(
         self, decision: Decision | None, outcome: str, status: int | None,

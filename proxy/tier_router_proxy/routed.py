@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
-import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -189,4 +189,4 @@ def request_id(request: Request) -> str:
     given = request.header(b"x-request-id")
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given.decode()
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()

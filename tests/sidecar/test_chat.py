@@ -1,6 +1,7 @@
 """Chat requests through the sidecar: where they go, and that nothing is lost on the way."""
 
 import asyncio
+import gc
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,9 @@ import pytest
 
 from tier_router.config import parse
 from tier_router.testing import FakeVllm, Speed
+from tier_router_proxy.attempt import Attempt
+from tier_router_proxy.relay import Relay
+from tier_router_proxy.upstreams import Incoming
 
 CHAT = "/v1/chat/completions"
 
@@ -240,3 +244,20 @@ async def test_a_client_that_hangs_up_is_noticed_upstream(
     await writer.wait_closed()
     await eventually(lambda: slow.requests[0].aborted)
     await eventually(lambda: stage.sidecar.router.ledger.in_flight("light-0") == 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answered_request_leaves_nothing_for_the_collector(
+    stage: Any, stream: bool
+) -> None:
+    await stage.serve()
+    await stage.ask("hello", stream=stream)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            await stage.ask("hello", stream=stream)
+        left = [each for each in gc.get_objects() if type(each) in (Incoming, Relay, Attempt)]
+    finally:
+        gc.enable()
+    assert left == []
