@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tier_router.cli.show_report import queues, seconds
 from tier_router.config import Config, load
 from tier_router.errors import ConfigError, RequestError
 from tier_router.evidence import Format, collected, opened
+from tier_router.evidence.learn import taught
 from tier_router.evidence.replay import (
     after,
     arrivals_of,
@@ -25,6 +26,13 @@ from tier_router.evidence.replay import (
 )
 from tier_router.router import TierRouter
 from tier_router.simulate.arrivals import Arrival, faster, read_trace
+from tier_router.simulate.machine import assumed, fleet_of
+
+SOURCES = {
+    "configured": "as configured",
+    "learned": "learned from the log's answers",
+    "assumed": "an assumption, give the tier a `speed`",
+}
 
 
 def run(
@@ -42,11 +50,12 @@ def run(
         config = _with_line(config)
         thresholds = (0.5,) * (config.rungs - 1)
     else:
-        arrivals = _of_log(config, log, thresholds, rate, most, format)
+        config, arrivals = _of_log(config, log, thresholds, rate, most, format)
     told: dict[str, Any] = {
         "requests": len(arrivals),
         "seconds": arrivals[-1].at,
         "rate": len(arrivals) / arrivals[-1].at if arrivals[-1].at else None,
+        "speeds": _speeds(config, load(path)),
         "before": played(before(config), arrivals),
         "after": played(after(config, thresholds), arrivals),
         "objectives": [replicas_for(config, thresholds, arrivals, goal) for goal in goals],
@@ -87,18 +96,37 @@ def _of_trace(log: Path, rate: float | None, heavy_share: float | None, most: in
 def _of_log(
     config: Config, log: Path, thresholds: Sequence[float], rate: float | None, most: int,
     format: Format | None,
-) -> list[Arrival]:  # fmt: skip
+) -> tuple[Config, list[Arrival]]:  # fmt: skip
+    """The arrivals of a log, and the configuration with the speeds that its answers teach."""
     with opened(log, format) as source, collected(source, [config], first=most) as found:
         arrivals = arrivals_of(found, thresholds, rate, most)
+        config = taught(config, found.rows)
     if not arrivals:
         raise RequestError(f"{log}: every request of this log would be refused")
-    return arrivals
+    return config, arrivals
+
+
+def _speeds(config: Config, written: Config) -> list[dict[str, Any]]:
+    """What the tiers are taken to be, and where that is from."""
+    fleet = fleet_of(config)
+    told = []
+    for tier, own in zip(config.tiers[: config.rungs], written.tiers, strict=False):
+        machine = fleet[tier.names[0]]
+        source = "assumed" if assumed(tier) else "learned" if assumed(own) else "configured"
+        told.append({"tier": tier.name, "source": source, **asdict(machine.speed)})
+    return told
 
 
 def _show(told: dict[str, Any]) -> None:
     console = Console(highlight=False)
     pace = "" if told["rate"] is None else f", {told['rate']:.2f} a second"
     console.print(f"{told['requests']:,} requests in {told['seconds']:,.0f} s{pace}")
+    for each in told["speeds"]:
+        console.print(
+            f"{each['tier']}: {each['prefill']:,.0f} prompt tokens a second, "
+            f"{each['step'] * 1000:.3g} ms a token (+{each['per_seq'] * 1000:.2g} ms for each "
+            f"further request), {each['slots']} at once: {SOURCES[each['source']]}"
+        )
     console.print(queues(told["before"], told["after"]))
     for each in told["objectives"]:
         counts = ", ".join(f"{count} {name}" for name, count in each["replicas"].items())

@@ -15,6 +15,7 @@ from tier_router.config.model import (
     When,
 )
 from tier_router.config.server import ApiKey, Server, Timeouts
+from tier_router.config.speed import Speed
 
 __all__ = [
     "ApiKey",
@@ -28,6 +29,7 @@ __all__ = [
     "Replica",
     "Rule",
     "Server",
+    "Speed",
     "Tier",
     "Timeouts",
     "When",

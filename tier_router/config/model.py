@@ -28,6 +28,7 @@ from tier_router.config.base import Model, Name, Positive, Seconds, Share, split
 from tier_router.config.log import Log
 from tier_router.config.pruning import Pruning
 from tier_router.config.server import ClientTls, Server
+from tier_router.config.speed import Speed
 from tier_router.request import Need
 
 AUTO = "auto"
@@ -142,6 +143,9 @@ class Tier(Model):
     `/v1/score`, nothing else."""
     limits: Limits = Limits()
     cost: Cost | None = None
+    speed: Speed | None = None
+    """For `simulate` and `report`; where left out, what a log's answers teach, else an assumption
+    (see `tier_router.simulate.machine`)."""
     tls: ClientTls | None = None
     """For replicas at `https://` with a certificate of one's own, or that want to see one."""
     api_key: SecretStr | None = None

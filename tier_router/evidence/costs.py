@@ -68,15 +68,8 @@ def _fresh() -> pl.Expr:
 
 def rates_of(config: Config) -> dict[str, Rates]:
     """The rates of each tier, by name; speeds as `tier_router.simulate` takes them."""
-    fleet = machines_of(config)
+    fleet = fleet_of(config)
     return {tier.name: _rates(tier, fleet) for tier in config.tiers}
-
-
-def machines_of(config: Config) -> dict[str, Machine]:
-    """The machine behind each replica, by name; `HEAVY` is the last one of the ladder, whatever
-    tiers for embeddings come after it."""
-    ladder = Config(tiers=config.tiers[: config.rungs])
-    return {**fleet_of(config), **fleet_of(ladder)}
 
 
 def gpus_of(tier: Tier, machine: Machine) -> float:

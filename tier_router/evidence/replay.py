@@ -12,7 +12,7 @@ from typing import Any
 from tier_router.config import Config, Policy, Replica, Tier
 from tier_router.errors import RequestError
 from tier_router.evidence.collect import Collected
-from tier_router.evidence.costs import gpus_of, machines_of
+from tier_router.evidence.costs import gpus_of
 from tier_router.evidence.library import polars as pl
 from tier_router.simulate.arrivals import Arrival
 from tier_router.simulate.machine import Machine, fleet_of
@@ -161,7 +161,7 @@ def before(config: Config) -> Hardware:
     gpus = sum(gpus_each[tier.name] * len(tier.replicas) for tier in ladder)
     count = max(1, int(gpus / each + 1e-9))
     boost = gpus / (count * each)
-    machine = machines_of(config)[top.names[0]]
+    machine = fleet_of(config)[top.names[0]]
     speed = machine.speed
     faster = replace(
         machine,
@@ -182,7 +182,7 @@ def before(config: Config) -> Hardware:
 
 def _gpus(config: Config) -> dict[str, float]:
     """GPUs of one replica of each tier."""
-    machines = machines_of(config)
+    machines = fleet_of(config)
     return {tier.name: gpus_of(tier, machines[tier.names[0]]) for tier in config.tiers}
 
 
@@ -270,7 +270,7 @@ def _with(
     config: Config, thresholds: Sequence[float], arrivals: Sequence[Arrival],
     counts: Mapping[str, int],
 ) -> Result:  # fmt: skip
-    machines = {tier.name: machines_of(config)[tier.names[0]] for tier in config.tiers}
+    machines = {tier.name: fleet_of(config)[tier.names[0]] for tier in config.tiers}
     tiers = [_with_replicas(tier, counts[tier.name]) for tier in config.tiers]
     told = _plain(config, tiers, tuple(thresholds)[: len(tiers) - 1])
     fleet = {name: machines[tier.name] for tier in told.tiers for name in tier.names}
@@ -280,7 +280,7 @@ def _with(
 def _alone(config: Config, result: Result, goal: Objective, tier: str) -> float:
     """The objective's percentile if each request of `tier` had a replica to itself."""
     place = config.ladder[tier]
-    speed = machines_of(config)[config.tiers[place].names[0]].speed
+    speed = fleet_of(config)[config.tiers[place].names[0]].speed
     values = sorted(
         (r.prompt - r.cached) / speed.prefill
         + speed.step * (r.output if goal.what == "latency" else 1)

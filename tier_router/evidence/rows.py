@@ -46,7 +46,9 @@ SHARED = {
     "line": pl.Int64, "id": pl.String, "at": pl.Float64, "prompt": pl.Int64, "cached": pl.Int64,
     "output": pl.Int64, "counted": pl.Boolean, "ttft": pl.Float64, "latency": pl.Float64,
     "key": pl.UInt64, "turn": pl.UInt64, "text": pl.String,
+    "went": pl.String, "replica": pl.String,
 }  # fmt: skip
+"""`went` and `replica` are where a request was sent, as far as the log says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,9 @@ class Worker:
             number, asked.id, asked.at, prompt, min(asked.cached, prompt),
             asked.completion if counted else output, counted, asked.ttft, asked.latency, key,
             _hash((text or asked.id or "").encode("utf-8", "surrogatepass")),
-            self._shown(number, text, found), *chain.from_iterable(found),
+            self._shown(number, text, found),
+            None if record is None else record.tier, None if record is None else record.replica,
+            *chain.from_iterable(found),
         )  # fmt: skip
 
     def _shown(self, number: int, text: str | None, found: list[tuple[Any, ...]]) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tier_router.config import Config
+from tier_router.config import Config, Replica, Tier
+from tier_router.config import Speed as GivenSpeed
 from tier_router.testing.engine import Speed
 from tier_router.testing.sim import speed_of
 
@@ -55,16 +56,40 @@ at 45 % over 2 x 70.6e9 a token; 288 GB less 141 GB of weights and 8 GB, at 320 
 def fleet_of(config: Config, tiers: Mapping[str, Machine] | None = None) -> dict[str, Machine]:
     """The machine behind each replica, by replica name.
 
-    `tiers` says it by tier.  Else a `sim://` URL gives its own speed; of the others the last tier
-    of a ladder is `HEAVY`, and those below it are `LIGHT`.  Raises ConfigError for a bad URL.
+    `tiers` says it by tier; else the tier's `speed` does, or the replica's `sim://` URL.  Of what
+    is left the last tier of a ladder is `HEAVY`, all others are `LIGHT`.  Raises ConfigError for a
+    bad URL.
     """
-    fleet = {}
-    last = len(config.tiers) - 1
-    for place, tier in enumerate(config.tiers):
-        usual = HEAVY if place == last and place > 0 else LIGHT
-        for replica in tier.replicas:
-            machine = usual if tiers is None else tiers.get(tier.name, usual)
-            if replica.url.startswith("sim://") and (tiers is None or tier.name not in tiers):
-                machine = Machine(speed_of(replica.url), usual.kv_tokens)
-            fleet[replica.name or replica.url] = machine
-    return fleet
+    given = tiers or {}
+    return {
+        replica.name or replica.url: given.get(tier.name) or _machine(config, place, tier, replica)
+        for place, tier in enumerate(config.tiers)
+        for replica in tier.replicas
+    }
+
+
+def assumed(tier: Tier) -> bool:
+    """Whether nothing says how fast the tier is."""
+    return tier.speed is None and not any(r.url.startswith("sim://") for r in tier.replicas)
+
+
+def _machine(config: Config, place: int, tier: Tier, replica: Replica) -> Machine:
+    usual = HEAVY if 0 < place == config.rungs - 1 else LIGHT
+    if tier.speed is not None:
+        return machine_of(tier.speed)
+    if replica.url.startswith("sim://"):
+        return Machine(speed_of(replica.url), usual.kv_tokens)
+    return usual
+
+
+def machine_of(given: GivenSpeed) -> Machine:
+    """The machine that a tier's `speed` describes."""
+    speed = Speed(
+        slots=given.slots,
+        prefill=given.prefill,
+        step=given.step,
+        per_seq=given.per_seq,
+        batched_tokens=given.batched_tokens,
+        scheduling=given.scheduling,
+    )
+    return Machine(speed, given.kv_tokens, given.prefix_cache)
