@@ -59,7 +59,6 @@ def learned(config: Config, written: Written, told: list[dict[str, object]]) -> 
 def test_speeds_are_those_that_made_the_log(written: Written, speed: Speed, every: float) -> None:
     config = config_of()
     found = learned(config, written, lines(config, arrivals(1_500, every), speed)).tiers[0].speed
-    assert found is not None
     assert found.step == pytest.approx(speed.step, rel=0.1)
     assert found.prefill == pytest.approx(speed.prefill, rel=0.15)
     assert found.per_seq == pytest.approx(speed.per_seq, rel=0.2, abs=4e-4)
@@ -69,7 +68,7 @@ def test_speeds_are_those_that_made_the_log(written: Written, speed: Speed, ever
 def test_few_answers_teach_nothing(written: Written) -> None:
     config = config_of()
     told = lines(config, arrivals(40, 0.4), Speed())
-    assert learned(config, written, told).tiers[0].speed is None
+    assert not learned(config, written, told).tiers[0].speed.told
 
 
 def test_a_configured_speed_stays(written: Written) -> None:
@@ -78,11 +77,18 @@ def test_a_configured_speed_stays(written: Written) -> None:
     assert learned(config, written, told).tiers == config.tiers
 
 
+def test_what_is_configured_of_a_speed_stays(written: Written) -> None:
+    told = lines(config_of(), arrivals(200, 0.4), Speed(prefill=4_000, step=0.02))
+    found = learned(config_of("{slots: 5, batched_tokens: 512}"), written, told).tiers[0].speed
+    assert (found.slots, found.batched_tokens) == (5, 512)
+    assert found.prefill == pytest.approx(4_000, rel=0.15)
+
+
 @pytest.mark.parametrize(
     ("speed", "told"),
     [
         ("{prefill: 0, step: 0.1}", "tiers[0].speed.prefill"),
-        ("{prefill: 10}", "tiers[0].speed.step"),
+        ("{prefil: 10}", "did you mean `prefill`?"),
         ("{prefill: 10, step: 0.1, slots: 64, batched_tokens: 32}", "batched_tokens"),
     ],
 )

@@ -143,9 +143,8 @@ class Tier(Model):
     `/v1/score`, nothing else."""
     limits: Limits = Limits()
     cost: Cost | None = None
-    speed: Speed | None = None
-    """For `simulate` and `report`; where left out, what a log's answers teach, else an assumption
-    (see `tier_router.simulate.machine`)."""
+    speed: Speed = Speed()
+    """How fast one replica is, for `simulate` and `report`."""
     tls: ClientTls | None = None
     """For replicas at `https://` with a certificate of one's own, or that want to see one."""
     api_key: SecretStr | None = None

@@ -47,11 +47,14 @@ Floats = NDArray[np.float64]
 
 def taught(config: Config, rows: pl.LazyFrame) -> Config:
     """`config` with the speed of each tier that has none, where the answers in `rows` tell it."""
-    tiers = tuple(
-        tier.model_copy(update={"speed": speed_of(tier, rows)}) if assumed(tier) else tier
-        for tier in config.tiers
-    )
-    return config.model_copy(update={"tiers": tiers})
+    tiers = []
+    for tier in config.tiers:
+        found = speed_of(tier, rows) if assumed(tier) else None
+        if found is not None:
+            given = tier.speed.model_dump(exclude_unset=True, exclude_none=True)
+            tier = tier.model_copy(update={"speed": found.model_copy(update=given)})
+        tiers.append(tier)
+    return config.model_copy(update={"tiers": tuple(tiers)})
 
 
 def speed_of(tier: Tier, rows: pl.LazyFrame) -> Speed | None:

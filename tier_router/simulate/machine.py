@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tier_router.config import Config, Replica, Tier
-from tier_router.config import Speed as GivenSpeed
 from tier_router.testing.engine import Speed
 from tier_router.testing.sim import speed_of
 
@@ -56,9 +55,9 @@ at 45 % over 2 x 70.6e9 a token; 288 GB less 141 GB of weights and 8 GB, at 320 
 def fleet_of(config: Config, tiers: Mapping[str, Machine] | None = None) -> dict[str, Machine]:
     """The machine behind each replica, by replica name.
 
-    `tiers` says it by tier; else the tier's `speed` does, or the replica's `sim://` URL.  Of what
-    is left the last tier of a ladder is `HEAVY`, all others are `LIGHT`.  Raises ConfigError for a
-    bad URL.
+    `tiers` says it by tier; else the tier's `speed` does, and what that leaves out the replica's
+    `sim://` URL.  Of what is left the last tier of a ladder is `HEAVY`, all others are `LIGHT`.
+    Raises ConfigError for a bad URL.
     """
     given = tiers or {}
     return {
@@ -70,26 +69,15 @@ def fleet_of(config: Config, tiers: Mapping[str, Machine] | None = None) -> dict
 
 def assumed(tier: Tier) -> bool:
     """Whether nothing says how fast the tier is."""
-    return tier.speed is None and not any(r.url.startswith("sim://") for r in tier.replicas)
+    simulated = any(replica.url.startswith("sim://") for replica in tier.replicas)
+    return not tier.speed.told and not simulated
 
 
 def _machine(config: Config, place: int, tier: Tier, replica: Replica) -> Machine:
     usual = HEAVY if 0 < place == config.rungs - 1 else LIGHT
-    if tier.speed is not None:
-        return machine_of(tier.speed)
     if replica.url.startswith("sim://"):
-        return Machine(speed_of(replica.url), usual.kv_tokens)
-    return usual
-
-
-def machine_of(given: GivenSpeed) -> Machine:
-    """The machine that a tier's `speed` describes."""
-    speed = Speed(
-        slots=given.slots,
-        prefill=given.prefill,
-        step=given.step,
-        per_seq=given.per_seq,
-        batched_tokens=given.batched_tokens,
-        scheduling=given.scheduling,
-    )
-    return Machine(speed, given.kv_tokens, given.prefix_cache)
+        usual = Machine(speed_of(replica.url), usual.kv_tokens)
+    given = tier.speed.model_dump(exclude_unset=True, exclude_none=True)
+    kv_tokens = given.pop("kv_tokens", usual.kv_tokens)
+    prefix_cache = given.pop("prefix_cache", usual.prefix_cache)
+    return Machine(replace(usual.speed, **given), kv_tokens, prefix_cache)
