@@ -21,7 +21,8 @@ START_SECONDS = 300.0
 FLAGS = (
     "--enable-server-load-tracking", "--enable-prompt-tokens-details",
     "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3",
-    "--scheduling-policy", "priority",
+    "--scheduling-policy", "priority", "--enable-per-request-metrics",
+    "--enable-request-id-headers",
 )  # fmt: skip
 
 
@@ -45,21 +46,31 @@ class Vllm:
 
 
 @contextmanager
-def serving(folder: Path, name: str, *flags: str) -> Iterator[Vllm]:
-    """`vllm serve` of the small model under a name of its own."""
+def serving(
+    folder: Path,
+    name: str,
+    *flags: str,
+    model: str = "tiny-light",
+    core: int | None = None,
+    context: int = 2048,
+    slots: int = 4,
+) -> Iterator[Vllm]:
+    """`vllm serve` of a model under a name of its own; with a `core`, all of it on that one."""
     assert PYTHON is not None
     assert MODELS is not None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
     command = [
-        PYTHON, str(HERE / "vllm_cli.py"), "serve", str(Path(MODELS) / "tiny-light"),
-        "--host", "127.0.0.1", "--port", str(port), "--served-model-name", name,
-        "--enforce-eager", "--max-model-len", "2048", "--max-num-seqs", "4", *flags,
+        *([] if core is None else ["taskset", "-c", str(core)]),
+        PYTHON, str(HERE / "vllm_cli.py"), "serve", str(Path(MODELS) / model),
+        "--host", "127.0.0.1", "--port", str(port), "--served-model-name", name, "auto",
+        "--enforce-eager", "--max-model-len", str(context), "--max-num-seqs", str(slots), *flags,
     ]  # fmt: skip
     environment = os.environ | {
         "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0",
+        "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": str(core or 0),
     }  # fmt: skip
     log = folder / f"{name}-{port}.log"
     with log.open("wb") as out:

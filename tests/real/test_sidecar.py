@@ -98,3 +98,62 @@ async def test_a_replica_that_is_killed_is_replaced(flagged: Any, folder: Path) 
                 answer = await http.post(CHAT, json=body)
                 assert answer.status_code == 200, answer.text
                 assert answer.headers["x-tier-router-replica"] == "light-1"
+
+
+async def test_a_replica_that_is_told_to_end_loses_nothing(flagged: Any, folder: Path) -> None:
+    with serving(folder, "light", *FLAGS) as leaver:
+        async with (
+            Sidecar(config(leaver.url, flagged.url), fixed) as sidecar,
+            httpx.AsyncClient(base_url=sidecar.url, timeout=60, trust_env=False) as http,
+        ):
+            leaver.process.terminate()
+            answers = []
+            for number in range(120):
+                body = asked(max_tokens=4)
+                body["messages"][0]["content"] = f"hi {number}"
+                answers.append(await http.post(CHAT, json=body))
+            assert {answer.status_code for answer in answers} == {200}
+            assert {answer.headers["x-tier-router-replica"] for answer in answers} >= {"light-1"}
+
+
+async def test_easy_requests_pass_the_queue_where_vllm_goes_by_priority(folder: Path) -> None:
+    verdicts = {"prove": 0.9}
+
+    def judged(_: Config) -> FixedClassifier:
+        return FixedClassifier(0.1, verdicts)
+
+    with serving(folder, "light", *FLAGS, slots=1) as server:
+        async with (
+            Sidecar(config(server.url, more="load: {stamp: -1, shed: null}\n"), judged) as sidecar,
+            httpx.AsyncClient(base_url=sidecar.url, timeout=60, trust_env=False) as http,
+        ):
+            order: list[str] = []
+
+            async def ask(text: str) -> None:
+                body = asked(max_tokens=60, ignore_eos=True)
+                body["messages"][0]["content"] = text
+                assert (await http.post(CHAT, json=body)).status_code == 200
+                order.append(text)
+
+            hard = [asyncio.create_task(ask(f"prove {number}")) for number in range(6)]
+            for _ in range(500):
+                if await load_of(http, server.url) == len(hard):
+                    break
+                await asyncio.sleep(0.01)
+            await ask("hello")
+            await asyncio.gather(*hard)
+            assert order.index("hello") < 4, order
+
+
+async def test_a_switch_for_thinking_reaches_the_template(flagged: Any) -> None:
+    async with (
+        Sidecar(config(flagged.url), fixed) as sidecar,
+        httpx.AsyncClient(base_url=sidecar.url, timeout=60, trust_env=False) as http,
+    ):
+        said = []
+        for thinks in (True, False):
+            body = asked(chat_template_kwargs={"enable_thinking": thinks})
+            answer = await http.post("/tokenize", json={**body, "model": "light"})
+            assert answer.status_code == 200, answer.text
+            said.append(answer.json()["count"])
+        assert said[1] > said[0], "the empty thought that ends thinking stands in the prompt"

@@ -81,6 +81,7 @@ class _Client:
             "max_tokens": ask.max_tokens,
             "ignore_eos": True,
             "stream": True,
+            "stream_options": {"include_usage": True},
         }
         headers = [(b"content-type", b"application/json")]
         raw = msgspec.json.encode(body)
