@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import repeat
 
 from tier_router.request import TURN_CHARS, Turn
@@ -17,6 +18,10 @@ SCAN_CHARS = 4_000
 """How much of each end of a long turn is cleaned; what lies between counts as pasted.
 
 People put the question before or after what they paste, not inside it."""
+
+KEPT_CHARS = 2_000
+"""Up to here a turn is kept with its text: with 1,024 of them at most 8 MB of what has four bytes
+a character, and two of English."""
 
 LOG_RUN = 4
 """Fewer log-like lines in a row than this stay in the text: they may be the question."""
@@ -53,13 +58,23 @@ _LOG_LINE = re.compile(
 
 
 def turn_of(raw: str, media: int = 0) -> Turn:
-    """The `Turn` of one human message's text; `media` is the number of images and clips in it."""
+    """The `Turn` of one human message's text; `media` is the number of images and clips in it.
+
+    A conversation brings its earlier turns with each request, so the last ones are kept.
+    """
+    return _kept(raw, media) if len(raw) <= KEPT_CHARS else _turn(raw, media)
+
+
+def _turn(raw: str, media: int) -> Turn:
     chars = len(raw)
     if chars <= 2 * SCAN_CHARS:
         text, code, pasted = _clean(raw)
     else:
         text, code, pasted = _clean_ends(raw)
     return Turn(_cut(text), code, pasted, chars, media)
+
+
+_kept = lru_cache(maxsize=1_024)(_turn)
 
 
 def _clean_ends(raw: str) -> tuple[str, int, int]:
