@@ -28,17 +28,15 @@ class Tracing:
         """Raises ConfigError where the extra `otel` is not installed."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.resources import SERVICE_NAME, Resource
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+            from tier_router.decisionlog.otlp import resource
         except ImportError:
             raise ConfigError(
                 "spans need OpenTelemetry: pip install 'tier-router[otel]'", key="server.otel"
             ) from None
-        resource = Resource.create()  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
-        if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
-            resource = resource.merge(Resource({SERVICE_NAME: "tier-router"}))
-        self._provider = TracerProvider(resource=resource)
+        self._provider = TracerProvider(resource=resource())
         exporter = OTLPSpanExporter(
             endpoint=f"{otel.endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_SECONDS
         )

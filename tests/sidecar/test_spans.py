@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gzip
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,64 +11,17 @@ from tier_router.config import parse
 from tier_router.errors import ConfigError
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="no OpenTelemetry here")
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.sidecar.collector import Collector, collecting, said
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "a=1"}
 
 
-class Collector:
-    """Takes OTLP over HTTP, and keeps the spans."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.paths: list[str] = []
-        self.services: set[str] = set()
-        self.spans: list[Any] = []
-        self.raw = b""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                first, *lines = head.decode().strip().split("\r\n")
-                fields = dict(line.lower().split(": ", 1) for line in lines)
-                body = await reader.readexactly(int(fields["content-length"]))
-                if fields.get("content-encoding") == "gzip":
-                    body = gzip.decompress(body)
-                self._keep(first.split()[1], body)
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-        except asyncio.IncompleteReadError:
-            writer.close()
-
-    def _keep(self, path: str, body: bytes) -> None:
-        self.paths.append(path)
-        self.raw += body
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            self.services |= {
-                each.value.string_value
-                for each in resource.resource.attributes
-                if each.key == "service.name"
-            }
-            for scope in resource.scope_spans:
-                self.spans += scope.spans
-
-
 @pytest.fixture
 async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    found = Collector()
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    yield found
-    server.close()
-
-
-def said(span: Any) -> dict[str, Any]:
-    """The attributes of a span."""
-    return {
-        each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes
-    }
+    async with collecting() as found:
+        yield found
 
 
 async def spans(stage: Any, collector: Collector, number: int) -> list[Any]:

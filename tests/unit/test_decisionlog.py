@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -24,6 +26,7 @@ tiers:
   - {name: heavy, model: m70, replicas: [http://c]}
 policy: {threshold: 0.5}
 """)
+ROOT = Path(__file__).parents[2]
 SECRET = "What is the balance of account 7731?"
 BODY = {"model": "auto", "messages": [{"role": "user", "content": SECRET}], "max_tokens": 90}
 
@@ -183,3 +186,46 @@ def test_the_configuration_takes_a_path_or_a_section(tmp_path: Path) -> None:
     assert (config.log.path, config.log.prompts) == ("decisions.jsonl", False)
     with pytest.raises(ConfigError, match=r"config:2 log\.rotat: unknown key; did you mean"):
         parse(f"{tiers}log: {{path: d, rotat: {{keep: 2}}}}")
+
+
+def test_a_process_that_ends_without_closing_loses_nothing(tmp_path: Path) -> None:
+    code = """
+import sys
+from tier_router.config.log import Log
+from tier_router.decisionlog import DecisionLog, Record
+first, second = (DecisionLog(Log(path=path)) for path in sys.argv[1:])
+for number in range(2_000):
+    first.write(Record(v=1, at=0, id=str(number), door="langchain"))
+    second.write(Record(v=1, at=0, id=str(number), door="langchain"))
+first.end()
+"""
+    paths = [tmp_path / "1", tmp_path / "2"]
+    command = [sys.executable, "-c", code, *map(str, paths)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=30)
+    assert [len(lines(path)) for path in paths] == [2_000, 2_000]
+
+
+def test_a_fork_in_the_middle_of_a_write_goes_on_in_both_processes(tmp_path: Path) -> None:
+    code = """
+import os, sys, time
+from tier_router.config.log import Log
+from tier_router.decisionlog import DecisionLog, Record
+log = DecisionLog(Log(path=sys.argv[1]))
+append = os.write
+os.write = lambda file, data: time.sleep(0.05) or append(file, data)
+log.write(Record(v=1, at=0, id="before", door="langchain"))
+time.sleep(0.02)
+child = os.fork()
+for number in range(50):
+    log.write(Record(v=1, at=0, id=f"{child == 0}-{number}", door="langchain"))
+began = time.monotonic()
+log.close()
+if child == 0:
+    os._exit(time.monotonic() - began > 4)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+    path = tmp_path / "d.jsonl"
+    subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=True, timeout=30)
+    ids = [line["id"] for line in lines(path)]
+    expected = {f"{child}-{number}" for child in (True, False) for number in range(50)}
+    assert sorted(ids) == sorted({"before"} | expected)

@@ -76,6 +76,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     conversation: Annotated[
         str | None, Meta(description="Keyed hash of the conversation, 16 hex digits.")
     ] = None
+    pruning: Annotated[
+        dict[str, Any] | None,
+        Meta(description="What pruning took out or would have, its estimates and its audit."),
+    ] = None
     text: Annotated[str | None, Meta(description="The judged text, only with `log.prompts`.")] = (
         None
     )
@@ -100,6 +104,7 @@ def record_of(
     ttft: float | None = None,
     latency: float | None = None,
     usage: Usage | None = None,
+    pruning: dict[str, Any] | None = None,
     salt: bytes = b"",
     prompts: bool = False,
 ) -> Record:
@@ -125,6 +130,7 @@ def record_of(
         tokens=round(view.tokens),
         max_tokens=view.max_tokens,
         conversation=hashed(view.key, salt),
+        pruning=pruning,
         text=view.turn.text if prompts else None,
         **known,
     )
