@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -14,8 +16,10 @@ import msgspec
 
 from tier_router.config import Config
 from tier_router.decide import Decision
-from tier_router.errors import RequestError
+from tier_router.errors import RequestError, TierRouterError
 from tier_router.request import View
+
+log = logging.getLogger("tier_router_proxy")
 
 ANSWERS, BYTES = 10_000, 32 * 1024 * 1024
 """How many of the latest answers a verdict may be on, and how much their requests may take up."""
@@ -100,9 +104,20 @@ class Feedback:
             )
         return request_id, _line(request_id, answer, verdict, remark, config)
 
-    def given(self, request_id: str) -> None:
-        """The verdict is kept: there is one for each answer."""
+    async def take(self, body: Mapping[str, Any], config: Config) -> str:
+        """Keeps a verdict, one for each answer; the request id.  Raises RequestError, and
+        TierRouterError where the file cannot be written."""
+        file = config.feedback
+        if file is None:
+            raise NoFeedback("no verdicts are taken: the configuration has no `feedback`")
+        request_id, line = self.label(body, config)
+        try:
+            await asyncio.to_thread(keep, file, line)
+        except OSError as error:
+            log.error("a verdict could not be written to %s: %s", file, error)
+            raise TierRouterError("the verdict could not be written") from None
         self._forget(request_id)
+        return request_id
 
     def _forget(self, request_id: str) -> None:
         gone = self._answers.pop(request_id, None)

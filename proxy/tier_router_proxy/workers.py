@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from prometheus_client.multiprocess import mark_process_dead
 
 from tier_router.exchange.table import Table
+from tier_router_proxy.siblings import METRICS_FOLDER
 
 log = logging.getLogger("tier_router_proxy")
 
@@ -28,9 +29,6 @@ START_SECONDS = 60.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds before a worker that died is started again, doubled each time that the new one dies
 before it has served for the longer of the two."""
-
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""Where the workers' counters are kept, for whichever of them is scraped."""
 
 
 @dataclass(eq=False)

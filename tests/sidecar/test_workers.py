@@ -60,13 +60,15 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def serving(folder: Path, url: str, number: int = 2) -> AsyncIterator[Workers]:
+async def serving(
+    folder: Path, url: str, number: int = 2, more: str = ""
+) -> AsyncIterator[Workers]:
     path = folder / "config.yaml"
     path.write_text(f"""
 tiers: [{{name: light, model: m8, replicas: ["{url}"]}}]
 load: {{poll: false}}
 server: {{port: 0, workers: {number}, drain: 5}}
-""")
+{more}""")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tier_router", "serve", "-c", str(path),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=ENV,
@@ -170,3 +172,19 @@ async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
         workers.process.kill()
         await workers.process.wait()
         await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+async def test_a_verdict_reaches_the_worker_that_answered(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.jsonl"
+    more = f"feedback: {labels}\n"
+    async with FakeVllm("m8") as fake, serving(tmp_path, fake.url, 3, more) as workers:
+        for number in range(12):
+            name = f"answer-{number}"
+            async with httpx.AsyncClient(base_url=workers.url, trust_env=False) as http:
+                await http.post(CHAT, json=BODY, headers={"x-request-id": name})
+            told = {"request_id": name, "verdict": "good"}
+            async with httpx.AsyncClient(base_url=workers.url, trust_env=False) as http:
+                first = await http.post("/v1/tier/feedback", json=told)
+                again = await http.post("/v1/tier/feedback", json=told)
+            assert (first.status_code, again.status_code) == (200, 404), first.text
+    assert len(labels.read_text().splitlines()) == 12
