@@ -9,7 +9,7 @@ or up.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -54,6 +54,19 @@ EXPECTED_OUTPUT = 256
 trace is 129, its mean 211)."""
 
 _NO_SCALES: Mapping[str, float] = MappingProxyType({})
+
+Spare = Callable[[Tier], float]
+"""The estimated tokens that pruning takes out of a prompt for sure on its way to a tier."""
+
+MOST_SPARED = 4.0
+"""How far over a tier's context a prompt may be and still be asked about: pruning was not seen to
+take more than three quarters of one."""
+
+
+def nothing(_: Tier) -> float:
+    """What there is to spare where nothing is pruned."""
+    return 0.0
+
 
 SOFT = frozenset({Need.REASONING, Need.LOGPROBS})
 """Needs that are dropped where no tier has them: vLLM answers without."""
@@ -148,13 +161,15 @@ def decide(
     pressures: Mapping[str, float],
     exclude: Collection[str] = (),
     scales: Mapping[str, float] = _NO_SCALES,
+    spare: Spare = nothing,
 ) -> Decision:
     """The decision for `view`.
 
     `thresholds[i]` is the difficulty from which tier i is not enough (a ladder of one tier has one
     too: it tells easy from hard); `pressures` is by replica name (a missing one is idle);
     `exclude` holds replicas that this request has failed on; `scales` are by tier the real prompt
-    tokens for each estimated one.
+    tokens for each estimated one; `spare` is asked only for the wanted tier, and only where the
+    prompt would not fit it.
     Raises UnknownTier, NotCapable, PromptTooLong, NoReplica or Overloaded.
     """
     tiers = config.tiers
@@ -166,7 +181,7 @@ def decide(
         want.place = min(want.place, config.rungs - 1)
         want.urgency = want.urgency or _urgency(want, thresholds)
         _price_load(want, view, config.load.price, thresholds, loads[: config.rungs])
-    able = _able(view, config, want, scales)
+    able = _able(view, config, want, scales, spare)
     _guard(want, view, tiers, able, scales)
     _spill(want, able, loads, tiers)
     priority = _priority(want, view, config.load.stamp)
@@ -355,6 +370,8 @@ def _price_load(
     """Lets a borderline human turn follow the shorter queue."""
     if want.level is None or view.kind is not Kind.HUMAN or not price:
         return
+    if min(loads) == max(loads):
+        return  # as all idle are: no threshold would move
     moved = [
         _shifted(threshold, price * (_bounded(loads[step + 1]) - _bounded(loads[step])))
         for step, threshold in enumerate(thresholds[: len(loads) - 1])
@@ -379,7 +396,9 @@ def _shifted(threshold: float, log_odds: float) -> float:
 # ---- guards
 
 
-def _able(view: View, config: Config, want: _Want, scales: Mapping[str, float]) -> list[int]:
+def _able(
+    view: View, config: Config, want: _Want, scales: Mapping[str, float], spare: Spare
+) -> list[int]:
     """The places of the tiers that can answer; raises where there are none."""
     tiers = config.tiers[: config.rungs]
     if want.pinned:
@@ -387,13 +406,13 @@ def _able(view: View, config: Config, want: _Want, scales: Mapping[str, float]) 
         if view.allowed is not None and tier.name not in view.allowed:
             raise NotAllowed(f"the API key does not open tier `{tier.name}`")
         # of embeddings each text has to fit, not all together
-        if not tier.pools and _over(view, tier, scales) > SLACK:
+        if not tier.pools and _over(view, tier, scales, spare, SLACK) > SLACK:
             raise _too_long(view, [tier])
         return [want.place]
     needs = view.needs
     if needs & SOFT:
         needs -= {need for need in SOFT if not any(need in tier.can for tier in tiers)}
-    capable = [place for place, tier in enumerate(tiers) if needs <= tier.can]
+    capable = [place for place, tier in enumerate(tiers) if not needs or needs <= tier.can]
     if not capable:
         lacking = ", ".join(sorted(needs - frozenset().union(*(t.can for t in tiers)))) or (
             " and ".join(sorted(needs)) + " together"
@@ -405,6 +424,8 @@ def _able(view: View, config: Config, want: _Want, scales: Mapping[str, float]) 
             opened = ", ".join(sorted(view.allowed))
             raise NotAllowed(f"the API key opens tiers that cannot do this only: {opened}")
     over = {place: _over(view, tiers[place], scales) for place in capable}
+    if 1 < over.get(want.place, 0.0) <= MOST_SPARED:
+        over[want.place] = _over(view, tiers[want.place], scales, spare)
     fitting = [place for place in capable if over[place] <= 1]
     if fitting:
         return fitting
@@ -414,8 +435,14 @@ def _able(view: View, config: Config, want: _Want, scales: Mapping[str, float]) 
     return [widest]
 
 
-def _over(view: View, tier: Tier, scales: Mapping[str, float]) -> float:
-    """Prompt and wanted answer, over the tier's context.
+def _over(
+    view: View,
+    tier: Tier,
+    scales: Mapping[str, float],
+    spare: Spare = nothing,
+    limit: float = 1.0,
+) -> float:
+    """Prompt and wanted answer, over the tier's context; over `limit`, without what is to spare.
 
     vLLM clamps an answer that does not fit; a limit the client set is wanted in full only where
     a larger tier could give it.
@@ -423,7 +450,9 @@ def _over(view: View, tier: Tier, scales: Mapping[str, float]) -> float:
     if tier.context is None:
         return 0.0
     wanted = min(view.max_tokens or EXPECTED_OUTPUT, tier.context // 2)
-    return (view.tokens * scales.get(tier.name, 1.0) + wanted) / tier.context
+    scale = scales.get(tier.name, 1.0)
+    over = (view.tokens * scale + wanted) / tier.context
+    return over if over <= limit else over - spare(tier) * scale / tier.context
 
 
 def _too_long(view: View, tiers: Sequence[Tier]) -> PromptTooLong:
@@ -461,8 +490,10 @@ def _guard(
 
 def _tier_pressure(tier: Tier, pressures: Mapping[str, float], exclude: Collection[str]) -> float:
     """The least pressure of the tier's replicas."""
-    get = pressures.get
-    return min([get(name, 0.0) for name in tier.names if name not in exclude], default=DOWN)
+    get, names = pressures.get, tier.names
+    if exclude:
+        return min([get(name, 0.0) for name in names if name not in exclude], default=DOWN)
+    return min([get(name, 0.0) for name in names])
 
 
 def _spill(want: _Want, able: Sequence[int], loads: Sequence[float], tiers: Sequence[Tier]) -> None:

@@ -52,9 +52,10 @@ class Usage:
 
 _USAGE = re.compile(rb'"usage":\s*\{')
 _COUNTS = {
-    "prompt": re.compile(rb'"(?:prompt|input)_tokens":\s*(\d+)'),
-    "completion": re.compile(rb'"(?:completion|output)_tokens":\s*(\d+)'),
-    "cached": re.compile(rb'"cached_tokens":\s*(\d+)'),
+    # what follows a number is looked at: the framing of a body may cut it in two
+    "prompt": re.compile(rb'"(?:prompt|input)_tokens":\s*(\d+)\s*[,}]'),
+    "completion": re.compile(rb'"(?:completion|output)_tokens":\s*(\d+)\s*[,}]'),
+    "cached": re.compile(rb'"cached_tokens":\s*(\d+)\s*[,}]'),
 }
 
 

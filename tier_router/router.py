@@ -12,13 +12,15 @@ from typing import Any
 
 from tier_router.classify import Classifier, Signal, Verdict
 from tier_router.classify.corrected import Corrected
-from tier_router.config import Config, load
-from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide
+from tier_router.config import Config, Tier, load
+from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide, nothing
 from tier_router.dispatch import Dispatch, RetryBudget
 from tier_router.errors import ConfigError, Overloaded
 from tier_router.exchange.ticking import TickingThread
 from tier_router.ledger import Lease, Ledger
 from tier_router.pace import Paces, Usage
+from tier_router.pruner import Pruner, Trimming
+from tier_router.pruner.pruner import Ready
 from tier_router.questions import Known, answer
 from tier_router.request import Turn, View
 from tier_router.scrape.findings import Found, effective
@@ -40,6 +42,7 @@ class Prepared:
     config: Config
     classifier: Classifier
     thresholds: tuple[float, ...]
+    pruning: Ready | None
 
 
 class TierRouter:
@@ -55,6 +58,7 @@ class TierRouter:
         self._clock = clock
         self.ledger = Ledger(config)
         self.paces = Paces()
+        self.pruner = Pruner(self.paces, clock)
         self._budget = RetryBudget(config.server.retry_share)
         self._sharing: int | None = None
         self._written = config
@@ -84,7 +88,8 @@ class TierRouter:
         calibration = config.policy.calibration
         if calibration is not None and calibration.points is not None:
             classifier = Corrected(classifier, calibration.points)
-        return Prepared(config, classifier, _thresholds(config, classifier))
+        pruning = self.pruner.prepare(config)
+        return Prepared(config, classifier, _thresholds(config, classifier), pruning)
 
     def adopt(self, prepared: Prepared) -> None:
         """Routes by `prepared` from now on; requests under way end as they began."""
@@ -113,6 +118,7 @@ class TierRouter:
         self._thresholds = prepared.thresholds
         self._classifier, self._classify = classifier, classify
         self.ledger.adopt(prepared.config)
+        self.pruner.adopt(prepared.pruning)
         self._budget.share = prepared.config.server.retry_share
 
     def reload(self, config: Config) -> None:
@@ -161,12 +167,26 @@ class TierRouter:
         classify = self._classify
         return Judged(classify(view.turn), tuple(map(classify, view.earlier)))
 
-    def decide(self, view: View, exclude: frozenset[str] = frozenset()) -> Decision:
+    def decide(
+        self,
+        view: View,
+        exclude: frozenset[str] = frozenset(),
+        trimming: Trimming | None = None,
+    ) -> Decision:
         """The decision for `view` under the present load; raises what `decide` raises."""
-        return self._decide(view, self.judge(view), exclude)
+        return self._decide(view, self.judge(view), exclude, trimming)
 
-    def dispatch(self, view: View) -> Dispatch:
-        """The attempts of one request, judged once."""
+    def trimming(self, view: View, body: Mapping[str, Any]) -> Trimming | None:
+        """What is taken out of `body` on its way; None where pruning is off."""
+        if not self.pruner.active:
+            return None
+        return Trimming(self.pruner, body, view, self._tier, self.changes)
+
+    def _tier(self, name: str) -> Tier:
+        return self._config.tiers[self._config.ladder[name]]
+
+    def dispatch(self, view: View, trimming: Trimming | None = None) -> Dispatch:
+        """The attempts of one request, judged once; `trimming` is what pruning makes of it."""
         judged = self.judge(view)
         tokens = view.tokens + (view.max_tokens or EXPECTED_OUTPUT) * view.n
 
@@ -174,7 +194,7 @@ class TierRouter:
             self.paces.of(decision.tier).answered(view, lease, usage, now)
 
         return Dispatch(
-            lambda exclude: self._decide(view, judged, exclude),
+            lambda exclude: self._decide(view, judged, exclude, trimming),
             self.ledger,
             tokens,
             self._config.server.attempts,
@@ -205,12 +225,16 @@ class TierRouter:
         """What spoke for and against the heavy tier, strongest first."""
         return self._classifier.explain(view.turn)
 
-    def _decide(self, view: View, judged: Judged, exclude: frozenset[str]) -> Decision:
+    def _decide(
+        self, view: View, judged: Judged, exclude: frozenset[str], trimming: Trimming | None
+    ) -> Decision:
         scales = self.paces.scales(view)
+        spare = nothing if trimming is None else trimming.spare
         try:
             return decide(
-                view, judged, self._config, self._thresholds, self.pressures(), exclude, scales
-            )
+                view, judged, self._config, self._thresholds, self.pressures(), exclude, scales,
+                spare,
+            )  # fmt: skip
         except Overloaded as error:
             # as long as it takes until enough of what is in flight has ended
             whole = self.paces.of(error.tier).whole or 1.0

@@ -42,6 +42,15 @@ SAMPLE_CHARS = 4_096
 """Of a longer text that is not ASCII about so many characters, evenly spread, tell how dense it
 is: a share of one half is then known within 1.6 points (two standard errors)."""
 
+MOST_TOKENS = 2**31 - 1
+"""What `max_tokens` may be at most: more than any model writes."""
+
+MOST_PRIORITY = 2**63 - 1
+"""What a priority may be at most: 64 bits, which hold a time in nanoseconds too."""
+
+MOST_CHOICES = 16_384
+"""What `n` may be at most: vLLM's VLLM_MAX_N_SEQUENCES."""
+
 _POOLED = ("input", "messages", "query", "queries", "documents", "text_1", "text_2", "data_1",
            "data_2", "items")  # fmt: skip
 """Where embeddings, rerank and score have their texts."""
@@ -103,7 +112,7 @@ def view_of(body: Mapping[str, Any], headers: Mapping[str, str] = _NO_HEADERS) -
         model=_typed(body, "model", str),
         key=reader.key(),
         stream=bool(_typed(body, "stream", bool)),
-        n=_typed(body, "n", int) or 1,
+        n=max(_whole(body, "n", MOST_CHOICES) or 1, 1),
         header=headers.get(PIN_HEADER) or None,
         wide=reader.wide,
         priority=_priority(body, headers),
@@ -198,13 +207,14 @@ class _Reader:
         items = _list(value, "prompt")
         if not items:
             raise RequestError("`prompt` must not be empty", param="prompt")
-        if all(isinstance(item, int) for item in items):
+        kinds = set(map(type, items))  # `isinstance` would take true for a number
+        if kinds == {int}:
             self.tokens += len(items)
-        elif all(isinstance(item, str) for item in items):
+        elif kinds == {str}:
             for item in items:
                 self._count(item)
             self._human("\n".join(items), 0)
-        elif all(isinstance(item, list) for item in items):
+        elif kinds == {list}:
             self.tokens += sum(map(len, items))
         else:
             raise RequestError("`prompt` must be text, tokens, or a list of one", param="prompt")
@@ -379,22 +389,33 @@ def _typed(body: Mapping[str, Any], name: str, kind: type) -> Any:
     return value
 
 
+def _whole(body: Mapping[str, Any], name: str, most: int) -> int | None:
+    """A number that can be added up; whether it makes sense, the replica says."""
+    value: int | None = _typed(body, name, int)
+    return None if value is None else _within(value, name, most)
+
+
+def _within(value: int, name: str, most: int) -> int:
+    if not -most <= value <= most:
+        raise RequestError(f"`{name}` must be from {-most} to {most}", param=name)
+    return value
+
+
 def _max_tokens(body: Mapping[str, Any]) -> int | None:
+    found: int | None = None
     for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
-        value: int | None = _typed(body, name, int)
-        if value is not None:
-            return value
-    return None
+        value = _whole(body, name, MOST_TOKENS)
+        found = value if found is None else found
+    return None if found is None or found < 0 else found  # of -1 some hosts make no limit
 
 
 def _priority(body: Mapping[str, Any], headers: Mapping[str, str]) -> int | None:
     """The priority that the client set; vLLM lets the header win over the body."""
     header = headers.get(PRIORITY_HEADER)
     if header is None:
-        value: int | None = _typed(body, "priority", int)
-        return value
+        return _whole(body, "priority", MOST_PRIORITY)
     try:
-        return int(header)
+        return _within(int(header), PRIORITY_HEADER, MOST_PRIORITY)
     except ValueError:
         raise RequestError(
             f"`{PRIORITY_HEADER}` must be an integer", param=PRIORITY_HEADER

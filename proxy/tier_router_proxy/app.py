@@ -6,10 +6,10 @@ few bytes each; a web framework on a second port would be one more thing to depl
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from tier_router.errors import RequestError, TierRouterError
 from tier_router.explain import record
@@ -25,25 +25,23 @@ from tier_router_proxy.answers import (
 )
 from tier_router_proxy.cors import cors_headers, is_preflight
 from tier_router_proxy.doors import DOORS
-from tier_router_proxy.feedback import NoFeedback, keep
+from tier_router_proxy.feedback import UnknownAnswer
 from tier_router_proxy.http.messages import Request
 from tier_router_proxy.http.server import Exchange
 from tier_router_proxy.keepers import ID
 from tier_router_proxy.keys import Keys
 from tier_router_proxy.outgoing import tags_of
-from tier_router_proxy.own import MODELS, Own
+from tier_router_proxy.own import Own
+from tier_router_proxy.paths import MODELS, OF_RESPONSE, OPEN, OPENAPI, PATHS, RESPONSE
 from tier_router_proxy.routed import Routed, plain_headers, request_id, within
+from tier_router_proxy.siblings import Siblings
+from tier_router_proxy.ui.page import PAGES, PATH, Page
 from tier_router_proxy.upstreams import Upstreams
 
 log = logging.getLogger("tier_router_proxy")
 
 Answerer = Callable[[Exchange, bytes], None]
 """Answers a request to a path, which is given without a slash at its end."""
-
-OPEN = frozenset({b"/health", b"/ready", b"/metrics"})
-"""Paths that need no key: whoever probes and scrapes has none."""
-
-RESPONSE = b"/v1/responses/"
 
 
 class App:
@@ -53,16 +51,22 @@ class App:
         self.up = up
         self.own = own = Own(up)
         self.keys = Keys(up.router.config.server.api_keys)
+        self.ui = Page(up)
+        self.siblings: Siblings | None = None
         self._routed = routed = Routed(up, self.keys, self._refuse)
+        answerers: dict[bytes, Answerer] = {
+            **{path: partial(routed.relayed, door) for path, door in DOORS.items()},
+            b"/v1/systemone": self._systemone,
+            b"/v1/tier/decision": self._decision,
+            b"/v1/tier/feedback": self._feedback,
+            MODELS: own.models,
+            b"/health": own.health,
+            b"/ready": own.ready,
+            b"/metrics": own.metrics,
+            OPENAPI: own.openapi,
+        }
         self._paths: Mapping[bytes, tuple[bytes, Answerer]] = {
-            **{path: (b"POST", partial(routed.relayed, door)) for path, door in DOORS.items()},
-            b"/v1/systemone": (b"POST", self._systemone),
-            b"/v1/tier/decision": (b"POST", self._decision),
-            b"/v1/tier/feedback": (b"POST", self._feedback),
-            MODELS: (b"GET", own.models),
-            b"/health": (b"GET", own.health),
-            b"/ready": (b"GET", own.ready),
-            b"/metrics": (b"GET", own.metrics),
+            path: (PATHS[path], answerer) for path, answerer in answerers.items()
         }
 
     @property
@@ -87,10 +91,12 @@ class App:
             self._answerer(request, path)(exchange, path)
         except TierRouterError as error:
             self._refuse(exchange, error)
+        except Exception as error:  # noqa: BLE001  a fault of ours: it goes to the log
+            self._routed.failed(exchange, error)
 
-    def _refuse(self, exchange: Exchange, error: TierRouterError) -> None:
+    def _refuse(self, exchange: Exchange, error: TierRouterError, name: str | None = None) -> None:
         self.up.metrics.errored(error.code)
-        headers, name = error_headers(error), request_id(exchange.request)
+        headers, name = error_headers(error), name or request_id(exchange.request)
         headers.append((b"x-request-id", name.encode()))
         body = error_body(error, exchange.request.path, name)
         exchange.respond(error.status, headers, body)
@@ -106,7 +112,7 @@ class App:
         if asked not in methods.split(b", "):
             named = methods.decode().replace(", ", " and ")
             raise WrongMethod(f"`{path.decode('latin-1')}` takes {named}", allow=methods)
-        if path not in OPEN:
+        if path not in OPEN and path not in PAGES:
             self.keys.holder(request)
         return answerer
 
@@ -114,9 +120,11 @@ class App:
         """What answers at a path that has a name in it."""
         if path.startswith(MODELS + b"/"):
             return b"GET", self.own.model
+        if path.startswith(PATH):
+            return self.ui.at(path)
         if path.startswith(RESPONSE):
             name, _, more = path[len(RESPONSE) :].decode("latin-1").partition("/")
-            methods = {"": b"GET, DELETE", "cancel": b"POST", "input_items": b"GET"}.get(more)
+            methods = OF_RESPONSE.get(more)
             if methods is not None and ID.fullmatch(name):
                 return methods, partial(self._routed.stored, name)
         return None
@@ -124,25 +132,35 @@ class App:
     # ---- verdicts on answers
 
     def _feedback(self, exchange: Exchange, path: bytes) -> None:
-        """Keeps a verdict on an earlier answer."""
-        config = self.up.router.config
-        file = config.feedback
-        if file is None:
-            raise NoFeedback("no verdicts are taken: the configuration has no `feedback`")
-        told = body.read(self._routed.body(exchange.request))
-        name, line = self.up.feedback.label(told, config)
+        """Keeps a verdict on an earlier answer, of this worker or of another."""
+        raw = self._routed.body(exchange.request)
+        told = body.read(raw)
 
-        async def write() -> None:
+        async def take() -> None:
             try:
-                await asyncio.to_thread(keep, file, line)
-            except OSError as error:
-                log.error("a verdict could not be written to %s: %s", file, error)
-                self._refuse(exchange, TierRouterError("the verdict could not be written"))
-                return
-            self.up.feedback.given(name)
-            exchange.respond(200, [JSON], json_body({"request_id": name, "kept": True}))
+                name = await self._taken(told, raw)
+            except TierRouterError as error:
+                self._refuse(exchange, error)
+            else:
+                exchange.respond(200, [JSON], json_body({"request_id": name, "kept": True}))
 
-        self._routed.run(exchange, write())
+        self._routed.run(exchange, take())
+
+    async def _taken(self, told: Mapping[str, Any], raw: bytes) -> str:
+        try:
+            return await self.up.feedback.take(told, self.up.router.config)
+        except UnknownAnswer:
+            if self.siblings is None or not await self.siblings.ask(raw):
+                raise
+        return str(told["request_id"])
+
+    async def asked(self, raw: bytes) -> bytes:
+        """What another worker is answered that was given a verdict: nothing where the verdict is
+        on none of this worker's answers."""
+        try:
+            return (await self.up.feedback.take(body.read(raw), self.up.router.config)).encode()
+        except TierRouterError:
+            return b""
 
     # ---- the decision by itself
 

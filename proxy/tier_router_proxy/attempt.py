@@ -16,6 +16,7 @@ from typing import Protocol
 from tier_router.decide import Decision
 from tier_router.dispatch import Failure, failure_of_answer, failure_of_event
 from tier_router.ledger import Outcome
+from tier_router.prune.answers import is_empty
 from tier_router_proxy.http.framing import FramingError, Walker
 from tier_router_proxy.http.messages import Head
 from tier_router_proxy.http.upstream import Call, Reason, UpstreamFailure
@@ -23,6 +24,9 @@ from tier_router_proxy.http.upstream import Call, Reason, UpstreamFailure
 HELD_BYTES = 64 * 1024
 """How much of an answer is held back while it is not clear what it is; vLLM's errors have less
 than 1 KB."""
+
+WEIGHED_BYTES = 1024 * 1024
+"""How much of a whole answer is held back to see whether it says anything: 250,000 tokens."""
 
 HELD_SECONDS = 10.0
 """How long comments and events without content are held back for the sake of a failover.  Hosts
@@ -41,6 +45,9 @@ _TAKEN_ON = re.compile(
 
 class Owner(Protocol):
     """Whoever sent the request; hears `began` and then the rest of the answer, or `lost`."""
+
+    def came_back_empty(self, attempt: Attempt) -> None:
+        """A whole answer came, and all of its words are thoughts."""
 
     def first_token(self, attempt: Attempt) -> None:
         """A stream's first `data:` has come; `began` follows."""
@@ -65,15 +72,22 @@ class Attempt:
     """A request on its way to one replica; the `Listener` of its upstream call."""
 
     __slots__ = ("_began", "_head", "_held", "_held_bytes", "_owner", "_reads", "_sink", "_timer",
-                 "_trusted", "_walker", "call", "decision", "text")  # fmt: skip
+                 "_trusted", "_walker", "_weighs", "call", "decision", "text")  # fmt: skip
 
     def __init__(
-        self, owner: Owner, decision: Decision, *, reads: bool = False, trusted: bool = True
+        self,
+        owner: Owner,
+        decision: Decision,
+        *,
+        reads: bool = False,
+        trusted: bool = True,
+        weighs: bool = False,
     ) -> None:
         """`reads` keeps the first bytes of any answer in `text`; not `trusted` takes a 401 for the
-        tier's own key, which is no business of the client's."""
+        tier's own key, which is no business of the client's; `weighs` holds an answer that is no
+        stream back until it is whole, to see whether it says anything."""
         self._owner, self.decision = owner, decision
-        self._reads, self._trusted = reads, trusted
+        self._reads, self._trusted, self._weighs = reads, trusted, weighs
         self._timer: asyncio.TimerHandle | None = None
         self.call: Call | None = None
         self._head: Head | None = None
@@ -98,10 +112,12 @@ class Attempt:
         self._sink: Callable[[bytes], None]
         if head.status in MAYBE_FAILED:
             self._sink = self._collect
-        elif _is_encoded(head):
+        elif is_encoded(head):
             self._sink = self._begin
         elif head.status == 200 and is_stream(head):
             self._sink = self._peek
+        elif self._weighs and head.status == 200:
+            self._sink = self._weigh
         elif self._reads:
             self._sink = self._read
         else:
@@ -116,6 +132,9 @@ class Attempt:
         self.call = None
         self._hold_no_longer()
         if not self._began:
+            if self._sink == self._weigh and is_empty(self.text, stream=False):
+                self._owner.came_back_empty(self)
+                return
             failure = self._failure_at_end()
             if failure is not None:
                 self._owner.lost(self, failure)
@@ -180,6 +199,12 @@ class Attempt:
         self._hold(data)
         self._begin(b"")
 
+    def _weigh(self, data: bytes) -> None:
+        """Holds an answer until it is whole, or too long to be empty."""
+        self._hold(data)
+        if self._held_bytes > WEIGHED_BYTES:
+            self._begin(b"")
+
     def _hold_no_longer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -214,14 +239,14 @@ class Attempt:
         if head.status in MAYBE_FAILED:
             retry_after = head.header(b"retry-after")
             text = retry_after.decode("latin-1") if retry_after else None
-            seen = b"" if _is_encoded(head) else self.text
+            seen = b"" if is_encoded(head) else self.text
             return failure_of_answer(head.status, seen, text)
         if head.status == 200 and not self.text.strip() and is_stream(head):
             return Failure(Outcome.FAILED, "the stream ended without a word")
         return None
 
 
-def _is_encoded(head: Head) -> bool:
+def is_encoded(head: Head) -> bool:
     """Whether the answer's text is not to be read here, since it is compressed."""
     coding = head.header(b"content-encoding")
     return coding is not None and coding.lower() != b"identity"

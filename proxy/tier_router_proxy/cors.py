@@ -13,7 +13,7 @@ LASTS = b"600"
 what the configuration allows may change sooner."""
 SHOWN = (
     b"x-request-id, x-tier-router-tier, x-tier-router-replica, x-tier-router-reason, "
-    b"x-tier-router-difficulty, retry-after"
+    b"x-tier-router-difficulty, x-tier-router-pruned, retry-after"
 )
 """Headers of an answer that a page may read besides the few that it always may."""
 

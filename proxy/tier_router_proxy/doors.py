@@ -25,6 +25,8 @@ class Door:
     """Whether the text is classified, and so worth waiting for a classifier that asks others."""
     stored: bool = False
     """Whether replicas keep the answers for requests that go on from them."""
+    prunes: bool = False
+    """Whether pruning understands its bodies."""
     named: bool = False
     """Whether the body means something to one model only, which it then has to name."""
 
@@ -50,7 +52,7 @@ STORED = Door((), bare_view, generates=False, judged=False)
 _POOLING = Door((), pooling_view, generates=False, judged=False)
 
 DOORS: Mapping[bytes, Door] = {
-    b"/v1/chat/completions": CHAT,
+    b"/v1/chat/completions": Door(("messages",), prunes=True),
     b"/v1/completions": Door(("prompt",)),
     b"/v1/responses": RESPONSES,
     b"/v1/messages": CHAT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -18,12 +18,16 @@ from tier_router.exchange.ticking import Ticking
 from tier_router.ledger import Outcome
 from tier_router.router import TierRouter
 from tier_router.scrape.poller import Poller
+from tier_router_proxy.siblings import METRICS_FOLDER
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640)
 """Buckets of times to first token and of whole answers: vLLM's own span."""
 
 DECISION_SECONDS = (25e-6, 50e-6, 100e-6, 200e-6, 400e-6, 800e-6, 1.6e-3, 5e-3, 25e-3)
 """Buckets of what reading, judging and deciding took."""
+
+SINKS = ("file", "redis", "otel")
+"""Where decisions may be logged; each is counted from the start, so that a first loss is a rise."""
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -83,6 +87,16 @@ class Metrics:
         self._reloads = Counter(
             "tier_router_config_reloads", "Reloads by result.", ("result",), registry=registry
         )
+        self._lost = Counter(
+            "tier_router_log_dropped_records",
+            "Records of decisions that were lost, by what `log` names.",
+            ("sink",),
+            registry=registry,
+        )
+        for sink in SINKS:
+            self._lost.labels(sink)
+        self.observer: Callable[[float], None] | None = None
+        """Is told what each decision took."""
         self.draining = False
         self.shared: Ticking | None = None
         self._live: list[Collector] = []
@@ -91,10 +105,13 @@ class Metrics:
         # `labels` takes a lock and builds a key each time; the sets are small and closed
         self._request = lru_cache(4096)(self._requests.labels)
         self._attempt = lru_cache(4096)(self._attempts.labels)
+        self._whole = lru_cache(256)(self._latency.labels)
 
     def decided(self, seconds: float) -> None:
         """One request was read, judged and decided."""
         self._decision.observe(seconds)
+        if self.observer is not None:
+            self.observer(seconds)
 
     def attempted(self, decision: Decision, outcome: Outcome) -> None:
         """One attempt ended."""
@@ -115,11 +132,15 @@ class Metrics:
     def answered(self, decision: Decision, status: str, seconds: float) -> None:
         """One request ended: with the upstream's status, `abandoned` or `cut`."""
         self._request(decision.tier, decision.reasons[0].value, status).inc()
-        self._latency.labels(decision.tier).observe(seconds)
+        self._whole(decision.tier).observe(seconds)
 
     def errored(self, code: str) -> None:
         """One request was answered with an error of ours."""
         self._errors.labels(code).inc()
+
+    def log_dropped(self, sink: str, count: int) -> None:
+        """So many records did not reach a sink of the decision log; called from any thread."""
+        self._lost.labels(sink).inc(count)
 
     def reloaded(self, ok: bool) -> None:
         """One reload ended."""
@@ -135,7 +156,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """Everything, as Prometheus scrapes it: of several workers the counters of all together."""
-        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        if METRICS_FOLDER not in os.environ:
             return generate_latest(self.registry)
         together = CollectorRegistry()
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tier_router.config import Config, Tier
+from tier_router.config.pruning import HEADER as PRUNING
 from tier_router.decide import Decision
+from tier_router.prune.report import HEADER as PRUNED
 from tier_router.router import TierRouter
 from tier_router.scrape.header import ASK, REPORT
 from tier_router.view import PRIORITY_HEADER
-from tier_router_proxy.body import readdressed
+from tier_router_proxy.body import readdressed, rewritten
 from tier_router_proxy.http.messages import (
     Head,
     Headers,
@@ -24,11 +29,18 @@ TAGS = (
     b"x-tier-router-replica",
     b"x-tier-router-reason",
     b"x-tier-router-difficulty",
+    PRUNED.encode(),
 )
 PRIORITY = PRIORITY_HEADER.encode()
 ASK_LOAD = (ASK[0].encode(), ASK[1].encode())
 LOAD_REPORT = REPORT.encode()
-NOT_UPSTREAM = (b"x-request-id", b"x-tier-router-tier", PRIORITY, b"content-encoding")
+NOT_UPSTREAM = (
+    b"x-request-id",
+    b"x-tier-router-tier",
+    PRUNING.encode(),
+    PRIORITY,
+    b"content-encoding",
+)
 """Headers of a client that the sidecar answers for itself; bodies go on decompressed."""
 CREDENTIALS = (b"authorization", b"x-api-key")
 KEYLESS = (*NOT_UPSTREAM, *CREDENTIALS)
@@ -46,9 +58,13 @@ NOT_BACK = (
 
 
 def body_for(
-    router: TierRouter, incoming: Incoming, decision: Decision, tier: Tier
+    router: TierRouter,
+    incoming: Incoming,
+    decision: Decision,
+    tier: Tier,
+    pruned: Mapping[str, Any],
 ) -> bytes | None:
-    """The client's body with what routing sets in it."""
+    """The client's body with what routing sets in it, and what pruning makes of its fields."""
     if not incoming.raw:
         return incoming.raw
     door, changes = incoming.door, {"model": decision.model}
@@ -56,6 +72,8 @@ def body_for(
         changes = router.changes(decision, incoming.fields)
     if door.stored and tier.kind == "vllm":
         changes.update(stamp(decision.replica, incoming.fields))
+    if pruned:
+        return rewritten(incoming.raw, incoming.fields, {**changes, **pruned})
     return readdressed(incoming.raw, changes)
 
 

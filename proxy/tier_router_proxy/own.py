@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from urllib.parse import unquote_to_bytes
 
 from tier_router.config.model import AUTO
 from tier_router.errors import UnknownTier
 from tier_router_proxy.answers import JSON, json_body
 from tier_router_proxy.http.server import Exchange
 from tier_router_proxy.metrics import CONTENT_TYPE
+from tier_router_proxy.openapi import encoded
+from tier_router_proxy.paths import MODELS
 from tier_router_proxy.upstreams import Upstreams
-
-MODELS = b"/v1/models"
 
 
 class Own:
@@ -30,7 +31,7 @@ class Own:
 
     def model(self, exchange: Exchange, path: bytes) -> None:
         """One of them."""
-        name = path[len(MODELS) + 1 :].decode("latin-1")
+        name = unquote_to_bytes(path[len(MODELS) + 1 :]).decode("utf-8", "replace")
         if name not in self._names():
             raise UnknownTier(f"no model named `{name[:100]}`", param="model")
         exchange.respond(200, [JSON], json_body(self._entry(name)))
@@ -77,3 +78,7 @@ class Own:
     def metrics(self, exchange: Exchange, path: bytes) -> None:
         """What was counted, for Prometheus."""
         exchange.respond(200, [(b"content-type", CONTENT_TYPE)], self.up.metrics.text())
+
+    def openapi(self, exchange: Exchange, path: bytes) -> None:
+        """What is answered here, as an OpenAPI document."""
+        exchange.respond(200, [JSON], encoded())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from tier_router.decide import Decision
 from tier_router.dispatch import Dispatch, Failure
@@ -16,6 +17,7 @@ from tier_router.scrape.header import reading_of_report
 from tier_router.scrape.watch import METRICS_LASTS
 from tier_router_proxy.answers import error_body, error_headers
 from tier_router_proxy.attempt import Attempt
+from tier_router_proxy.cuts import Cuts, Note
 from tier_router_proxy.http.messages import Head, Headers
 from tier_router_proxy.http.server import Exchange
 from tier_router_proxy.logs import about
@@ -40,7 +42,7 @@ _NAMED_ERROR = b"\nevent: error"
 class Relay:
     """Carries one request; the `Owner` of its attempts."""
 
-    __slots__ = ("_arrived", "_attempts", "_broken", "_dispatch", "_exchange", "_hedging",
+    __slots__ = ("_arrived", "_attempts", "_broken", "_cuts", "_dispatch", "_exchange", "_hedging",
                  "_incoming", "_last", "_last_but_one", "_span", "_status", "_timeouts", "_ttft",
                  "_up")  # fmt: skip
 
@@ -55,6 +57,7 @@ class Relay:
         self._last = self._last_but_one = b""
         self._ttft: float | None = None
         self._span: Spanned | None = None
+        self._cuts: Cuts | None = None
 
     def begin(self) -> None:
         """Decides and sends; raises what `decide` raises."""
@@ -63,11 +66,14 @@ class Relay:
             ago = self._up.now() - self._arrived
             path = self._incoming.target.partition(b"?")[0]
             self._span = self._up.tracing.begin(request.headers, path, view.model, view.stream, ago)
-        self._dispatch: Dispatch = self._up.router.dispatch(self._incoming.view)
+        router, view = self._up.router, self._incoming.view
+        self._cuts = Cuts.of(router, self._incoming)
+        trimming = None if self._cuts is None else self._cuts.trimming
+        self._dispatch: Dispatch = router.dispatch(view, trimming)
         try:
             decision = self._dispatch.begin(self._up.now())
         except TierRouterError as error:
-            self._note(None, error.code, error.status)
+            self._note(None, error.code, error.status)(None)
             raise
         self._up.metrics.decided(self._up.now() - self._arrived)
         exchange = self._exchange
@@ -81,14 +87,22 @@ class Relay:
 
     def _send(self, decision: Decision) -> None:
         incoming, tier = self._incoming, self._up.tier(decision)
-        attempt = Attempt(self, decision, reads=incoming.door.stored, trusted=tier.api_key is None)
+        pruned = None if self._cuts is None else self._cuts.to(decision)
+        attempt = Attempt(
+            self,
+            decision,
+            reads=incoming.door.stored,
+            trusted=tier.api_key is None,
+            weighs=pruned is not None and pruned.quiet,
+        )
         self._attempts.append(attempt)
         target = incoming.target if tier.kind == "vllm" else incoming.target.removeprefix(b"/v1")
         router, request = self._up.router, self._exchange.request
         headers = headers_for(router.config, request, incoming, decision, tier)
         if self._span is not None:
             headers = self._span.passed_on(headers)
-        body = body_for(router, incoming, decision, tier)
+        changed = {} if pruned is None else pruned.changes
+        body = body_for(router, incoming, decision, tier, changed)
         attempt.call = self._up.pools.of(decision.url).send(
             incoming.method, target, headers, body, attempt
         )
@@ -116,6 +130,13 @@ class Relay:
 
     # ---- back
 
+    def came_back_empty(self, attempt: Attempt) -> None:
+        """Asks the same replica once more, for an answer to what the client wrote."""
+        assert self._cuts is not None
+        self._cuts.came_back_empty(attempt.decision)
+        self._attempts.remove(attempt)
+        self._send(attempt.decision)
+
     def first_token(self, attempt: Attempt) -> None:
         """From here on there is no failover."""
         now = self._up.now()
@@ -141,6 +162,8 @@ class Relay:
         if asked and report is not None:
             self._read(attempt.decision.replica, report)
         headers = headers_back(head, tier, told_of_load=asked) + self._tags(attempt.decision)
+        if self._cuts is not None:
+            headers += self._cuts.began(attempt.decision, head)
         if head.status == 200:
             self._remember(attempt)
         self._exchange.start(head.status, head.reason, headers, head.framing)
@@ -156,6 +179,8 @@ class Relay:
         if _ERROR_EVENT in data or (_NAMED_ERROR in data and self._incoming.view.stream):
             self._broken = True  # the engine died under a stream that had begun
         self._last_but_one, self._last = self._last, data
+        if self._cuts is not None:
+            self._cuts.passed(data)
         self._exchange.write(data)
 
     def ended(self) -> None:
@@ -187,7 +212,7 @@ class Relay:
         except TierRouterError as error:
             self._no_hedge()
             up.metrics.errored(error.code)
-            self._note(lost, error.code, error.status)
+            self._note(lost, error.code, error.status)(None)
             headers = [*error_headers(error), *self._tags(lost)]
             body = error_body(error, self._incoming.target, self._incoming.id)
             self._exchange.respond(error.status, headers, body)
@@ -236,25 +261,33 @@ class Relay:
         decision = self._attempts[0].decision
         up.metrics.answered(decision, status or self._status, now - self._arrived)
         shown = int(self._status) if self._status.isdecimal() else None
-        self._note(decision, outcome.value, shown, usage)
+        note = self._note(decision, outcome.value, shown, usage)
+        if self._cuts is None:
+            note(None)
+        else:
+            done = outcome is Outcome.DONE and shown == 200
+            self._cuts.closed(decision, usage, done=done, note=note)
         self._attempts = []  # they know the relay: a cycle would keep the body for the collector
 
     def _note(
         self, decision: Decision | None, outcome: str, status: int | None,
         usage: Usage | None = None,
-    ) -> None:  # fmt: skip
-        """Writes the request down, where the configuration has a `log`, and ends its span."""
+    ) -> Note:  # fmt: skip
+        """Ends the request's span; what is given back writes the request down, where the
+        configuration has a `log`."""
         incoming, up = self._incoming, self._up
         attempts = len(self._dispatch.failures) + len(self._attempts)
         if self._span is not None:
             self._span.end(decision, outcome, status, usage, self._ttft, attempts)
-        if incoming.door.generates:
-            up.book.note(
-                up.router.config.log, decision, incoming.view,
-                id=incoming.id, outcome=outcome, status=status, usage=usage, ttft=self._ttft,
-                latency=up.now() - self._arrived, failed=tuple(self._dispatch.failures),
-                attempts=attempts,
-            )  # fmt: skip
+        if not incoming.door.generates:
+            return lambda _: None
+        note = partial(
+            up.book.note, up.router.config.log, decision, incoming.view,
+            id=incoming.id, outcome=outcome, status=status, usage=usage, ttft=self._ttft,
+            latency=up.now() - self._arrived, failed=tuple(self._dispatch.failures),
+            attempts=attempts,
+        )  # fmt: skip
+        return lambda pruning: note(pruning=pruning)
 
     def _abandoned(self) -> None:
         """The client is gone: no replica shall generate for nobody."""

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from tier_router.config.model import AUTO
 from tier_router.errors import RequestError, TierRouterError
@@ -28,12 +28,18 @@ log = logging.getLogger("tier_router_proxy")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
+class Refuse(Protocol):
+    """Answers with an error; `name` is the request's id where one was made up already."""
+
+    def __call__(
+        self, exchange: Exchange, error: TierRouterError, name: str | None = None
+    ) -> None: ...
+
+
 class Routed:
     """Answers what is routed; `refuse` answers with an error."""
 
-    def __init__(
-        self, up: Upstreams, keys: Keys, refuse: Callable[[Exchange, TierRouterError], None]
-    ) -> None:
+    def __init__(self, up: Upstreams, keys: Keys, refuse: Refuse) -> None:
         self._up, self._keys, self._refuse = up, keys, refuse
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -56,7 +62,7 @@ class Routed:
         elif door.judged and self._up.router.waits:
             self._later(exchange, self._judged(exchange, incoming))
         else:
-            Relay(self._up, exchange, incoming).begin()
+            self._begin(exchange, incoming)
 
     def stored(self, name: str, exchange: Exchange, path: bytes) -> None:
         """Reads, deletes or cancels a response, at the replica that keeps it."""
@@ -74,6 +80,13 @@ class Routed:
         )
         self._to_keeper(exchange, incoming, name, "response_id")
 
+    def _begin(self, exchange: Exchange, incoming: Incoming) -> None:
+        """Relays it; where no replica may have it, the client is told the id that the log has."""
+        try:
+            Relay(self._up, exchange, incoming).begin()
+        except TierRouterError as error:
+            self._refuse(exchange, error, incoming.id)
+
     def _to_keeper(self, exchange: Exchange, incoming: Incoming, name: str, param: str) -> None:
         """Relays to the replica that keeps the response `name`; asks for it where need be."""
         if not ID.fullmatch(name):
@@ -82,7 +95,7 @@ class Routed:
         if keeper is None:
             self._later(exchange, self._found(exchange, incoming, name, param))
         else:
-            Relay(self._up, exchange, _at(keeper, incoming)).begin()
+            self._begin(exchange, _at(keeper, incoming))
 
     async def _found(
         self, exchange: Exchange, incoming: Incoming, name: str, param: str
@@ -109,7 +122,7 @@ class Routed:
             try:
                 incoming = await waiting
                 if not exchange.closed:
-                    Relay(self._up, exchange, incoming).begin()
+                    self._begin(exchange, incoming)
             except TierRouterError as error:
                 self._refuse(exchange, error)
 
@@ -121,17 +134,25 @@ class Routed:
         async def guarded() -> None:
             try:
                 await work
-            except Exception:  # whatever it is, the client must not wait for ever
-                name = request_id(exchange.request)
-                log.exception("%s failed", name, extra={"request_id": name})
-                if exchange.started:
-                    exchange.abort()
-                else:
-                    self._refuse(exchange, TierRouterError("the router failed on this request"))
+            except Exception as error:  # noqa: BLE001  the client must not wait for ever
+                self.failed(exchange, error)
 
         task = asyncio.get_running_loop().create_task(guarded())
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
+
+    def failed(self, exchange: Exchange, error: Exception) -> None:
+        """Answers an exchange on which the router itself failed, and tells the log."""
+        name = request_id(exchange.request)
+        if isinstance(error, RecursionError):
+            told: TierRouterError = RequestError("the body is nested too deeply")
+        else:
+            told = TierRouterError("the router failed on this request")
+            log.error("%s failed", name, exc_info=error, extra={"request_id": name})
+        if exchange.started:
+            exchange.abort()
+        else:
+            self._refuse(exchange, told, name)
 
     def _admitted(self, exchange: Exchange, view: View) -> View:
         """`view` within what the client's key allows; counts the request until it is over."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tier_router.classify import Classifier
 from tier_router.config import Config
+from tier_router.decisionlog import Logbook
 from tier_router.exchange import exchange_of
 from tier_router.exchange.ticking import Ticking
 from tier_router.ledger import Neighbours
@@ -25,6 +28,9 @@ from tier_router_proxy.http.server import Server
 from tier_router_proxy.http.timers import Wheel
 from tier_router_proxy.metrics import Metrics
 from tier_router_proxy.pools import Pools
+from tier_router_proxy.pruning_metrics import PruningMetrics
+from tier_router_proxy.siblings import METRICS_FOLDER, Siblings
+from tier_router_proxy.templates import Templates
 from tier_router_proxy.tls import client_context, renew, server_context
 from tier_router_proxy.tracing import Tracing
 from tier_router_proxy.upstreams import Upstreams
@@ -47,6 +53,7 @@ class Sidecar:
         if neighbours is not None and config.state == "memory://":
             self.router.ledger.join(neighbours)
         self.metrics = Metrics(self.router)
+        PruningMetrics(self.metrics.registry, self.router.pruner.tally)
         self.url = ""
         self._sims = SimHost()
         otel = config.server.otel
@@ -63,9 +70,16 @@ class Sidecar:
         self._pools = Pools(self._wheel)
         self._fetch = PoolFetch(self._pools)
         self._poller = Poller(self._fetch, self.router.ledger, self.router.found)
+        self._templates = Templates(self._fetch, self.router)
         up = Upstreams(
-            self.router, self._pools, self.metrics, time.monotonic, tracing=self._tracing
+            self.router,
+            self._pools,
+            self.metrics,
+            time.monotonic,
+            book=Logbook("sidecar", self.metrics.log_dropped),
+            tracing=self._tracing,
         )
+        up.book.adopt(config.log)  # which may import a client: not with the first request
         self._app = App(up)
         self._server = Server(self._app, _limits(config), self._wheel, refusal_answer)
         dialled = await self._dialled(config)
@@ -81,8 +95,13 @@ class Sidecar:
             raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
         scheme = "http" if self._tls is None else "https"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        folder = os.environ.get(METRICS_FOLDER)
+        if self._reuse_port and folder is not None:
+            self._app.siblings = Siblings(Path(folder), self._app.asked)
+            await self._app.siblings.start()
         self._share(config.state)
         self._poller.adopt(config, dialled)
+        self._templates.adopt(config, dialled)
         self.metrics.polls(self._poller)
         return self.url
 
@@ -101,7 +120,9 @@ class Sidecar:
         self._fetch.adopt(dialled)
         self.router.adopt(prepared)
         self._poller.adopt(config, dialled)
+        self._templates.adopt(config, dialled)
         self._app.keys.adopt(config.server.api_keys)
+        self._app.ui.adopt(config)
         self._server.limits = _limits(config)
         for pool in gone:
             await pool.close()
@@ -116,9 +137,14 @@ class Sidecar:
         self.metrics.draining = True
         seconds = self.router.config.server.drain if drain is None else drain
         ended = await self._server.drain(seconds)
+        if self._app.siblings is not None:
+            await self._app.siblings.stop()
         await self._unshare()
         await self._poller.stop()
+        await self._templates.stop()
         await self._pools.close()
+        await asyncio.to_thread(self.router.pruner.close)
+        await asyncio.sleep(0)  # what was audited last is noted first
         await asyncio.to_thread(self._app.up.book.close)
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)

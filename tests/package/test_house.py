@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
     {"errors"},
     {"request", "config", "pressure", "turn"},
     {"view", "classify", "ledger", "pace", "decide", "prune", "dispatch", "explain", "questions"},
-    {"encoder", "exchange", "data", "scrape", "semantic", "decisionlog"},
+    {"encoder", "exchange", "data", "scrape", "semantic", "decisionlog", "pruner"},
     {"router"},
     {"testing", "litellm", "langchain"},
     {"train", "calibrate", "simulate", "evidence"},

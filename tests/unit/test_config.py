@@ -238,8 +238,10 @@ def test_a_tier_with_other_replicas_has_other_names() -> None:
     assert tier.model_copy(update={"context": 9}).names == ("t-0", "t-1")
 
 
-@pytest.mark.parametrize("pruning", ["on", "{mode: on}"])
-def test_pruning_that_is_not_done_is_not_promised(pruning: str) -> None:
-    with pytest.raises(ConfigError, match=r"pruning.mode: `on` is not there yet"):
-        parse(TWO + f"pruning: {pruning}\n")
+def test_pruning_is_off_unless_it_is_asked_for() -> None:
+    assert parse(TWO).pruning.mode == "off"
+    assert parse(TWO + "pruning: {holdout: 0}\n").pruning.mode == "observe"
+    assert parse(TWO + "pruning: on\n").pruning.mode == "on"
+    with pytest.raises(ConfigError, match=r"pruning.tiers.ligth: no tier named `ligth`"):
+        parse(TWO + "pruning: {tiers: {ligth: {}}}\n")
     assert parse(TWO + "pruning: observe\n").pruning.mode == "observe"

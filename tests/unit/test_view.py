@@ -285,6 +285,11 @@ def test_the_body_is_never_changed() -> None:
 # ---- what is refused
 
 
+def test_limits_below_zero_are_no_limits_and_count_nothing() -> None:
+    view = view_of({"prompt": "x", "n": -5, "max_tokens": -1})
+    assert (view.n, view.max_tokens) == (1, None)
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -304,6 +309,11 @@ def test_the_body_is_never_changed() -> None:
         ({"messages": [user("x")], "max_tokens": "9"}, "max_tokens"),
         ({"prompt": []}, "prompt"),
         ({"prompt": [1, "a"]}, "prompt"),
+        ({"prompt": [True]}, "prompt"),
+        ({"prompt": "x", "n": 16_385}, "n"),
+        ({"prompt": "x", "max_tokens": 10**400}, "max_tokens"),
+        ({"prompt": "x", "priority": -(2**63)}, "priority"),
+        ({"prompt": "x", "max_completion_tokens": 5, "max_tokens": "x"}, "max_tokens"),
         ({"input": 5}, "input"),
     ],
 )

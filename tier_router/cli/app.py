@@ -66,6 +66,14 @@ def serve(
 
 
 @app.command()
+def openapi() -> None:
+    """Print the OpenAPI document of what `serve` answers."""
+    from tier_router_proxy.openapi import encoded
+
+    typer.echo(encoded())
+
+
+@app.command()
 def check(
     config: ConfigPath = None,
     schema: Annotated[
@@ -196,15 +204,16 @@ def litellm_config(config: ConfigPath = None) -> None:
     run(resolve(config))
 
 
-@app.command("pruning-report", hidden=True)  # until the doors write what it reads
+@app.command("pruning-report")
 def pruning_report(
     log: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            metavar="FILE.jsonl",
-            help="Decision or pruning records, one a line; `-` for standard input.",
+            metavar="[LOG]",
+            help="Decisions, one a line; `-` for standard input. Without it, what "
+            "`pruning.proofs` holds is shown.",
         ),
-    ],
+    ] = None,
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -212,7 +221,7 @@ def pruning_report(
     from tier_router.cli.pruning_report import run
     from tier_router.config import load
 
-    run(log, load(resolve(config)).pruning.promote, as_json)
+    run(log, load(resolve(config)).pruning, as_json)
 
 
 @app.command()

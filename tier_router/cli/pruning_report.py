@@ -4,48 +4,92 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, BinaryIO
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from tier_router.config.pruning import LOSSY, Promote, Step
-from tier_router.errors import RequestError
+from tier_router.config.pruning import LOSSY, Promote, Pruning, Step
+from tier_router.errors import ConfigError, RequestError
 from tier_router.prune.audit import Audits, Count, ready
 from tier_router.prune.bound import enough, upper
 from tier_router.prune.report import book_of
+from tier_router.pruner.proofs import Proofs
+
+SAVED = ("requests", "tokens_removed", "uncached_tokens_avoided", "escalations")
+"""What is summed over a log."""
 
 
-def run(log: Path, needed: Promote, as_json: bool) -> None:
-    """Prints what the audits in a log prove, by step, intent and tool."""
+@dataclass(slots=True)
+class Times:
+    """Seconds to the first token, or of the whole answer where it was no stream, of the requests
+    that pruning changed and of those that were held out of it."""
+
+    pruned: list[float] = field(default_factory=list)
+    held_out: list[float] = field(default_factory=list)
+
+    def note(self, decision: Mapping[str, Any]) -> None:
+        """Takes a decision record; what says no time counts for nothing."""
+        inner, took = decision.get("pruning"), decision.get("ttft", decision.get("latency"))
+        if isinstance(inner, dict) and isinstance(took, int | float):
+            if inner.get("heldout") is True:
+                self.held_out.append(took)
+            elif inner.get("tokens_after") != inner.get("tokens_before"):
+                self.pruned.append(took)
+
+    def told(self) -> dict[str, Any]:
+        """Numbers of requests and medians in seconds."""
+        return {
+            name: {"requests": len(times), "median": round(median(times), 4) if times else None}
+            for name, times in (("pruned", self.pruned), ("held_out", self.held_out))
+        }
+
+
+def run(log: Path | None, pruning: Pruning, as_json: bool) -> None:
+    """Prints what was saved by a log, and what the audits prove, by step, intent and tool: those
+    in the file of proofs where there is one, else those in the log.
+
+    Raises ConfigError where there is neither, RequestError for a line that is no record.
+    """
+    if log is None and pruning.proofs is None:
+        raise ConfigError("without a LOG it is read, and it is not set", key="pruning.proofs")
+    needed, book, saved, times = pruning.promote, Audits(), dict.fromkeys(SAVED, 0), Times()
     if str(log) == "-":
-        book, saved = _read(sys.stdin.buffer, "-")
-    else:
+        book, saved = _read(sys.stdin.buffer, "-", times)
+    elif log is not None:
         with log.open("rb") as lines:
-            book, saved = _read(lines, str(log))
+            book, saved = _read(lines, str(log), times)
+    if pruning.proofs is not None:
+        book = Proofs(pruning).audits
     rows = list(_rows(book, needed))
     tools = {
-        tier: enough(ranks, needed.max_loss, needed.confidence)
+        tier: enough(list(ranks.elements()), needed.max_loss, needed.confidence)
         for tier, ranks in sorted(book.ranks.items())
     }
     if as_json:
-        told = {"steps": rows, "tool_list": tools, "saved": saved}
+        told = {"steps": rows, "tool_list": tools, "saved": saved, "times": times.told()}
         print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
     else:
         _show(rows, tools, book, saved, needed)
+        if times.held_out and times.pruned:
+            print(f"median time to the first token: {median(times.pruned):.3f} s pruned"
+                  f" ({len(times.pruned)}), {median(times.held_out):.3f} s held out"
+                  f" ({len(times.held_out)})")  # fmt: skip
 
 
-def _read(lines: BinaryIO, name: str) -> tuple[Audits, dict[str, int]]:
+def _read(lines: BinaryIO, name: str, times: Times) -> tuple[Audits, dict[str, int]]:
     """The audits of a log, and the sums of what its plans sent."""
-    saved = {"requests": 0, "tokens_removed": 0, "uncached_tokens_avoided": 0, "escalations": 0}
+    saved = dict.fromkeys(SAVED, 0)
 
     def records() -> Iterator[Mapping[str, Any]]:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            record = _record(line, f"{name}:{number}")
+            record = _record(line, f"{name}:{number}", times)
             saved["requests"] += 1
             saved["tokens_removed"] += _difference(record, "tokens_before", "tokens_after")
             saved["uncached_tokens_avoided"] += _difference(
@@ -57,13 +101,17 @@ def _read(lines: BinaryIO, name: str) -> tuple[Audits, dict[str, int]]:
     return book_of(records()), saved
 
 
-def _record(line: bytes, where: str) -> Mapping[str, Any]:
+def _record(line: bytes, where: str, times: Times) -> Mapping[str, Any]:
     """A pruning record, or the one in the `pruning` field of a decision record."""
     try:
         value = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RequestError(f"{where}: not JSON: {error}") from None
     inner = value.get("pruning", value) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        times.note(value)
+    if isinstance(inner, dict) and inner is value and "door" in inner:
+        return {"tier": inner.get("tier", "")}  # a decision with nothing to prune
     if not isinstance(inner, dict) or "tier" not in inner:
         raise RequestError(f"{where}: no pruning record (an object with `tier` and `audit`)")
     return inner
@@ -135,7 +183,7 @@ def _show(
         console.print("no audits: `pruning.mode: observe` gathers them")
     for tier, keep in tools.items():
         said = "not ready" if keep is None else f"`steps.{Step.TOOLS}.keep: {keep}` is enough"
-        console.print(f"tool list of {tier}: {said} ({len(book.ranks[tier])} calls seen)")
+        console.print(f"tool list of {tier}: {said} ({book.ranks[tier].total()} calls seen)")
     console.print(
         f"ready: {needed.need_audits} audits and a loss of at most {needed.max_loss:.1%}"
         f" with {needed.confidence:.0%} confidence"

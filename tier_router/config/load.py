@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from tier_router.config.model import AUTO, Calibration, Config, IntentFile
-from tier_router.config.pruning import Mode
 from tier_router.config.routes import intents_of
 from tier_router.config.server import ClientTls, ServerTls
 from tier_router.config.source import Key, Source, parse_text, read
@@ -61,9 +60,12 @@ def _build(source: Source, base: Path, files: tuple[Path, ...]) -> Config:
     config = config.model_copy(update={"intents": intents, "classifier": chosen})
     if config.feedback is not None:
         config = config.model_copy(update={"feedback": str(base / config.feedback)})
-    if config.log is not None:
+    if config.log is not None and config.log.path is not None:
         log = config.log.model_copy(update={"path": str(base / config.log.path)})
         config = config.model_copy(update={"log": log})
+    if config.pruning.proofs is not None:
+        pruning = config.pruning.model_copy(update={"proofs": str(base / config.pruning.proofs)})
+        config = config.model_copy(update={"pruning": pruning})
     config, certificates = _placed(config, base)
     files = (*files, *certificates)
     if calibration is not None:
@@ -214,12 +216,11 @@ def _dangling(
             yield source.error(
                 f"no tier named `{target}` (there are: {known_too})", ("aliases", alias)
             )
-    if config.pruning.mode is Mode.ON:
-        yield source.error(
-            "`on` is not there yet: every request is sent as it is, and `tier-router report` says "
-            "what pruning would take out",
-            ("pruning", "mode"),
-        )
+    for name in config.pruning.tiers:
+        if name not in tiers:
+            yield source.error(
+                f"no tier named `{name}` (there are: {known})", ("pruning", "tiers", name)
+            )
     steps = config.policy.threshold
     if isinstance(steps, tuple) and len(steps) != config.rungs - 1:
         yield source.error(

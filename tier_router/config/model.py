@@ -26,7 +26,7 @@ from pydantic import (
 
 from tier_router.config.base import Model, Name, Positive, Seconds, Share, split
 from tier_router.config.log import Log
-from tier_router.config.pruning import Pruning
+from tier_router.config.pruning import Mode, Pruning
 from tier_router.config.server import ClientTls, Server
 from tier_router.config.speed import Speed
 from tier_router.request import Need
@@ -423,9 +423,9 @@ class Config(Model):
     """Model names that clients use, to a tier or to `auto`."""
     policy: Policy = Policy()
     load: LoadPolicy = LoadPolicy()
-    pruning: Pruning = Pruning()
-    """What may be taken out of a request; a bare mode stands for `{mode: ...}`.  So far only
-    `tier-router report` goes by it, and says what would be; every request is sent as it is."""
+    pruning: Pruning = Pruning(mode=Mode.OFF)
+    """What may be taken out of a request before it is sent; a bare mode stands for
+    `{mode: ...}`."""
     state: str = "memory://"
     """Where routers share what they have in flight: `memory://` (this process alone), `redis://`,
     `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/MASTER/DB` or `redis+cluster://`."""

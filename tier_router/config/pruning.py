@@ -1,7 +1,7 @@
 """The types of the `pruning:` section: what may be taken out of a request, and on what proof.
 
 A step's mode is the lowest of four: the section's, the tier's, the step's own, and the client's
-header.  The section's default is `observe`.
+header.  A section without a mode is `observe`; without a section nothing is looked at.
 """
 
 from __future__ import annotations
@@ -42,6 +42,17 @@ class Step(StrEnum):
     RESULTS = "results"
     TOOLS = "tools"
     TURNS = "turns"
+
+
+class Template(StrEnum):
+    """What a tier's chat template does with a thinking switch."""
+
+    NONE = "none"
+    """It ignores the switch, or nobody has asked it."""
+    TAIL = "tail"
+    """The switch shows at the end of the prompt: free to change with each request."""
+    HEAD = "head"
+    """The switch shows at the start: each change makes the whole prompt uncached."""
 
 
 LOSSY = frozenset({Step.CAPS, Step.RAG, Step.RESULTS, Step.TOOLS})
@@ -178,10 +189,14 @@ class Steps(_Model):
     tools: Tools = Tools()
     turns: Turns = Turns()
 
+    def of(self, step: Step) -> _Step:
+        """A step's own settings."""
+        own: _Step = getattr(self, "schema_" if step is Step.SCHEMA else step.value)
+        return own
+
     def mode(self, step: Step) -> Mode:
         """The mode that a step's own settings give it."""
-        own: _Step = getattr(self, "schema_" if step is Step.SCHEMA else step.value)
-        return own.mode
+        return self.of(step).mode
 
 
 class TierPruning(_Model):
@@ -196,6 +211,9 @@ class TierPruning(_Model):
     """Milliseconds for each output token; learned where left out."""
     kv_bytes: float | None = Field(None, gt=0)
     """KV cache bytes of one token."""
+    template: Template | None = None
+    """What the model's chat template does with a thinking switch; the sidecar asks a replica where
+    it is left out, other doors then send none."""
     cache_ttl: float = Field(300.0, gt=0)
     """Seconds after which a prefix counts as gone from the tier's cache."""
 
@@ -220,7 +238,8 @@ class Promote(_Model):
 
 
 class Pruning(_Model):
-    """What may be taken out of a request before it is sent."""
+    """What may be taken out of a request before it is sent: of chat completions; what comes to
+    other paths goes on as it is."""
 
     mode: SomeMode = Mode.OBSERVE
     budget_ms: float = Field(10.0, gt=0)
@@ -231,6 +250,9 @@ class Pruning(_Model):
     promote: Promote = Promote()
     holdout: Share = 0.05
     """Share of conversations that are sent unpruned, for a measured difference."""
+    proofs: str | None = None
+    """File in which the audits are kept, relative to this one; without it they are lost with the
+    process, and a lossy step can be `on` by `promote.unproven` only.  Processes may share it."""
 
     @model_validator(mode="before")
     @classmethod

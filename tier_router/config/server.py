@@ -137,6 +137,9 @@ class Server(Model):
     cors: Annotated[tuple[str, ...], BeforeValidator(split)] = ()
     """Origins whose pages may call from a browser (`https://app.example.com`, or `*` for all);
     none: browsers refuse."""
+    ui: bool = False
+    """Whether `/ui` shows a page of what happens, without any text of requests; whoever has one
+    of `api_keys` may look."""
     tls: ServerTls | None = None
     body_limit: ByteSize = ByteSize(32 * 1024 * 1024)
     header_limit: ByteSize = ByteSize(64 * 1024)

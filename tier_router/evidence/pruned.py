@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tier_router.config import Config
+from tier_router.config.pruning import Mode
 from tier_router.prune.pipeline import plan
 from tier_router.prune.plan import Known
 from tier_router.prune.warm import COLD
@@ -20,9 +21,11 @@ def prune(
     body: Mapping[str, Any], view: View, tier: str, intent: str | None, config: Config
 ) -> Counter[str]:
     """Prompt tokens that each step would take out, those it may only observe too."""
-    place = config.ladder[tier]
+    place, settings = config.ladder[tier], config.pruning
+    if settings.mode is Mode.OFF:
+        settings = settings.model_copy(update={"mode": Mode.OBSERVE})
     known = Known(easy=place == 0, intent=intent)
-    found = plan(body, view, config.tiers[place], COLD, config.pruning, known=known)
+    found = plan(body, view, config.tiers[place], COLD, settings, known=known)
     counts = Counter({REQUESTS: 1, TOKENS: found.tokens_before})
     for edit in (*found.sent, *found.observed):
         counts[edit.step.value] += edit.saved

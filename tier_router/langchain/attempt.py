@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -15,6 +16,7 @@ from tier_router.decide import Decision
 from tier_router.decisionlog import Logbook
 from tier_router.dispatch import Dispatch, Failure, failure_of_answer, failure_of_event
 from tier_router.errors import TierRouterError
+from tier_router.langchain.pruned import Cuts
 from tier_router.ledger import Outcome
 from tier_router.pace import Usage
 from tier_router.request import View
@@ -25,13 +27,20 @@ class Attempt:
     """The present attempt; `failed` moves on to the next, or raises."""
 
     def __init__(
-        self, router: TierRouter, models: Mapping[str, BaseChatModel], view: View, book: Logbook
+        self,
+        router: TierRouter,
+        models: Mapping[str, BaseChatModel],
+        view: View,
+        book: Logbook,
+        cuts: Cuts | None = None,
     ) -> None:
         self._models = models
         self._router, self._view, self._book = router, view, book
         self._begun = monotonic()
         self._ttft: float | None = None
-        self._dispatch: Dispatch = router.dispatch(view)
+        self.cuts = cuts
+        trimming = None if cuts is None else cuts.trimming
+        self._dispatch: Dispatch = router.dispatch(view, trimming)
         self.decision: Decision = self._dispatch.begin(monotonic())
 
     @property
@@ -45,6 +54,11 @@ class Attempt:
         self._ttft = now - self._begun
         self._dispatch.first_token(now)
 
+    def heard(self, message: BaseMessage) -> None:
+        """The answer, or a piece of it."""
+        if self.cuts is not None:
+            self.cuts.heard(message)
+
     def failed(self, error: Exception) -> None:
         """Moves on after `error`; raises it where it is the request's own, or what the last
         replica has left."""
@@ -55,7 +69,7 @@ class Attempt:
         try:
             self.decision = self._dispatch.failed(failure, monotonic())
         except TierRouterError as final:
-            self._note(final.code, None)
+            self._note(final.code, None)(None)
             raise final from error
 
     def closed(self, outcome: Outcome, usage: UsageMetadata | None = None) -> None:
@@ -65,16 +79,26 @@ class Attempt:
             cached = usage.get("input_token_details", {}).get("cache_read") or 0
             told = Usage(usage["input_tokens"], usage["output_tokens"], cached)
         self._dispatch.closed(outcome, monotonic(), told)
-        self._note(outcome.value, told)
+        note = self._note(outcome.value, told)
+        pruned = None if self.cuts is None else self.cuts.sent
+        if pruned is None or self.cuts is None:
+            note(None)
+        elif outcome is Outcome.DONE:
+            self._router.pruner.answered(pruned, told, self.cuts.answer, note)
+        else:
+            note(self._router.pruner.unanswered(pruned))
 
-    def _note(self, outcome: str, usage: Usage | None) -> None:
-        """Writes the call down, where the configuration has a `log`."""
-        self._book.note(
-            self._router.config.log, self.decision, self._view,
+    def _note(
+        self, outcome: str, usage: Usage | None
+    ) -> Callable[[Mapping[str, Any] | None], None]:
+        """What writes the call down, where the configuration has a `log`, with its pruning."""
+        note = partial(
+            self._book.note, self._router.config.log, self.decision, self._view,
             id=uuid.uuid4().hex, outcome=outcome, usage=usage, ttft=self._ttft,
             latency=monotonic() - self._begun, failed=tuple(self._dispatch.failures),
             attempts=len(self._dispatch.failures) + (outcome in set(Outcome)),
         )  # fmt: skip
+        return lambda pruning: note(pruning=pruning)
 
 
 def usage_of(message: BaseMessage) -> UsageMetadata | None:

@@ -34,6 +34,7 @@ from tier_router.errors import ConfigError
 from tier_router.explain import record
 from tier_router.langchain.attempt import Attempt, usage_of
 from tier_router.langchain.body import view_of_messages
+from tier_router.langchain.pruned import Cuts
 from tier_router.langchain.vllm import ChatVllm, chat_vllm
 from tier_router.ledger import Outcome
 from tier_router.request import View
@@ -55,6 +56,7 @@ class _Opened:
 
     view: View
     decision: Decision
+    cuts: Cuts | None
 
 
 class ChatTierRouter(BaseChatModel):
@@ -200,13 +202,14 @@ class ChatTierRouter(BaseChatModel):
         """Messages, and a run that is marked with the tier that will answer."""
         messages = self._convert_input(given).to_messages()
         view = self._view(messages, kwargs)
-        decision = self._router.decide(view)
+        cuts = self._cuts(view, messages, kwargs)
+        decision = self._router.decide(view, trimming=None if cuts is None else cuts.trimming)
         marks: RunnableConfig = {
             "tags": [f"tier:{decision.tier}"],
             "metadata": {"tier": decision.tier},
         }
         marked = merge_configs(ensure_config(config), marks)
-        return messages, marked, {**kwargs, "tier_decided": _Opened(view, decision)}
+        return messages, marked, {**kwargs, "tier_decided": _Opened(view, decision, cuts)}
 
     async def _ahead(self, given: LanguageModelInput, kwargs: Mapping[str, Any]) -> None:
         """Lets the event loop go on while the classifier asks others."""
@@ -216,6 +219,12 @@ class ChatTierRouter(BaseChatModel):
 
     def _view(self, messages: Sequence[BaseMessage], kwargs: Mapping[str, Any]) -> View:
         return view_of_messages(self._router, messages, kwargs, kwargs.get("tier"))
+
+    def _cuts(
+        self, view: View, messages: Sequence[BaseMessage], kwargs: Mapping[str, Any]
+    ) -> Cuts | None:
+        own = {"max_tokens": self.max_tokens, "stop": self.stop}
+        return Cuts.of(self._router, view, messages, {**own, **kwargs})
 
     # ---- what LangChain calls inside the run
 
@@ -228,10 +237,10 @@ class ChatTierRouter(BaseChatModel):
     ) -> ChatResult:
         attempt = self._attempt(messages, kwargs)
         while True:
-            model, options = attempt.model, self._options(attempt, kwargs)
+            model, (sent, options) = attempt.model, self._sent(attempt, messages, kwargs)
             try:
                 result = model._generate(
-                    messages, stop=stop or self.stop, run_manager=run_manager, **options
+                    sent, stop=stop or self.stop, run_manager=run_manager, **options
                 )
             except Exception as error:  # noqa: BLE001  told apart, and raised again if it is final
                 attempt.failed(error)
@@ -250,10 +259,10 @@ class ChatTierRouter(BaseChatModel):
     ) -> ChatResult:
         attempt = self._attempt(messages, kwargs)
         while True:
-            model, options = attempt.model, self._options(attempt, kwargs)
+            model, (sent, options) = attempt.model, self._sent(attempt, messages, kwargs)
             try:
                 result = await model._agenerate(
-                    messages, stop=stop or self.stop, run_manager=run_manager, **options
+                    sent, stop=stop or self.stop, run_manager=run_manager, **options
                 )
             except Exception as error:  # noqa: BLE001  as above
                 attempt.failed(error)
@@ -274,11 +283,9 @@ class ChatTierRouter(BaseChatModel):
         outcome, usage = Outcome.ABANDONED, None
         try:
             while True:
-                model, options = attempt.model, self._options(attempt, kwargs)
+                model, (sent, options) = attempt.model, self._sent(attempt, messages, kwargs)
                 chunks = iter(
-                    model._stream(
-                        messages, stop=stop or self.stop, run_manager=run_manager, **options
-                    )
+                    model._stream(sent, stop=stop or self.stop, run_manager=run_manager, **options)
                 )
                 try:
                     first = next(chunks, None)
@@ -289,10 +296,12 @@ class ChatTierRouter(BaseChatModel):
             if first is not None:
                 attempt.began()
                 usage = usage_of(first.message)
-                yield _noted(first, attempt.decision)
+                attempt.heard(first.message)
+                yield _noted(first, attempt)
                 outcome = Outcome.FAILED
                 for chunk in chunks:
                     usage = usage_of(chunk.message) or usage
+                    attempt.heard(chunk.message)
                     outcome = Outcome.ABANDONED  # where the reader stops here
                     yield chunk
                     outcome = Outcome.FAILED  # where the model breaks off here
@@ -311,11 +320,9 @@ class ChatTierRouter(BaseChatModel):
         outcome, usage = Outcome.ABANDONED, None
         try:
             while True:
-                model, options = attempt.model, self._options(attempt, kwargs)
+                model, (sent, options) = attempt.model, self._sent(attempt, messages, kwargs)
                 chunks = aiter(
-                    model._astream(
-                        messages, stop=stop or self.stop, run_manager=run_manager, **options
-                    )
+                    model._astream(sent, stop=stop or self.stop, run_manager=run_manager, **options)
                 )
                 try:
                     first = await anext(chunks, None)
@@ -326,10 +333,12 @@ class ChatTierRouter(BaseChatModel):
             if first is not None:
                 attempt.began()
                 usage = usage_of(first.message)
-                yield _noted(first, attempt.decision)
+                attempt.heard(first.message)
+                yield _noted(first, attempt)
                 outcome = Outcome.FAILED
                 async for chunk in chunks:
                     usage = usage_of(chunk.message) or usage
+                    attempt.heard(chunk.message)
                     outcome = Outcome.ABANDONED
                     yield chunk
                     outcome = Outcome.FAILED
@@ -339,14 +348,20 @@ class ChatTierRouter(BaseChatModel):
 
     def _attempt(self, messages: Sequence[BaseMessage], kwargs: dict[str, Any]) -> Attempt:
         opened = kwargs.get("tier_decided")
-        view = opened.view if isinstance(opened, _Opened) else self._view(messages, kwargs)
+        if isinstance(opened, _Opened):
+            view, cuts = opened.view, opened.cuts
+        else:
+            view = self._view(messages, kwargs)
+            cuts = self._cuts(view, messages, kwargs)
         for name in OWN:
             kwargs.pop(name, None)
         self._router.share()
-        return Attempt(self._router, self._models, view, self._book)
+        return Attempt(self._router, self._models, view, self._book, cuts)
 
-    def _options(self, attempt: Attempt, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The call options for the model that answers now."""
+    def _sent(
+        self, attempt: Attempt, messages: list[BaseMessage], kwargs: Mapping[str, Any]
+    ) -> tuple[list[BaseMessage], dict[str, Any]]:
+        """The messages and call options for the model that answers now."""
         options = dict(kwargs)
         for name in ("temperature", "max_tokens"):
             own = getattr(self, name)
@@ -361,14 +376,18 @@ class ChatTierRouter(BaseChatModel):
             if attempt.decision.priority:
                 stamp = {PRIORITY_HEADER: str(attempt.decision.priority)}
                 options["extra_headers"] = stamp | dict(options.get("extra_headers") or {})
+        if attempt.cuts is not None:
+            vllm = isinstance(model, ChatVllm)
+            messages, options = attempt.cuts.to(attempt.decision, options, vllm=vllm)
         if options.get("tools"):
             options = _bound(model, options)
-        return options
+        return messages, options
 
     def _answered(self, attempt: Attempt, result: ChatResult) -> ChatResult:
+        attempt.heard(result.generations[0].message)
         attempt.closed(Outcome.DONE, usage_of(result.generations[0].message))
         for generation in result.generations:
-            _noted(generation, attempt.decision)
+            _noted(generation, attempt)
         return result
 
     # ---- tools and structured output
@@ -464,9 +483,11 @@ def _config_of(tiers: Mapping[str, Any]) -> Config:
     return parse(yaml.safe_dump({"tiers": ladder}), name="tiers")
 
 
-def _noted(generation: ChatGeneration, decision: Decision) -> Any:
-    """The answer (or its first piece), with the decision in its metadata."""
-    generation.message.response_metadata[KEY] = record(decision)
+def _noted(generation: ChatGeneration, attempt: Attempt) -> Any:
+    """The answer (or its first piece), with the decision in its metadata, and what was pruned."""
+    sent = None if attempt.cuts is None else attempt.cuts.sent
+    pruned = {"pruned": sent.header} if sent is not None and sent.header else {}
+    generation.message.response_metadata[KEY] = record(attempt.decision) | pruned
     return generation
 
 

@@ -16,6 +16,11 @@ _BODY = frozenset({
     "reasoning_effort", "thinking", "chat_template_kwargs", "modalities",
 })  # fmt: skip
 """The fields that `view_of` reads."""
+_PRUNED = frozenset({
+    "stop", "min_tokens", "thinking_token_budget", "thinking_budget", "include_reasoning",
+    "guided_regex", "guided_grammar", "guided_choice",
+})  # fmt: skip
+"""Further fields that pruning goes by."""
 _SHAPES = frozenset({"messages", "input", "prompt"})
 
 
@@ -28,12 +33,19 @@ def bucket_of(kwargs: Mapping[str, Any]) -> MutableMapping[str, Any] | None:
     return None
 
 
-def body_of(messages: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def pruned_body_of(messages: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """As `body_of`, with all that pruning looks at."""
+    return body_of(messages, kwargs, _BODY | _PRUNED)
+
+
+def body_of(
+    messages: Any, kwargs: Mapping[str, Any], fields: frozenset[str] = _BODY
+) -> dict[str, Any]:
     """The body of the request, without the model: that name is LiteLLM's affair."""
-    body = {name: kwargs[name] for name in _BODY & kwargs.keys() if kwargs[name] is not None}
+    body = {name: kwargs[name] for name in fields & kwargs.keys() if kwargs[name] is not None}
     extra = kwargs.get("extra_body")
     if isinstance(extra, Mapping):
-        body.update({name: extra[name] for name in _BODY & extra.keys() if name not in body})
+        body.update({name: extra[name] for name in fields & extra.keys() if name not in body})
     if messages is not None:
         body["messages"] = messages
     if "prompt" not in body:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any
 
-from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide
+from tier_router.decide import EXPECTED_OUTPUT, Decision, Judged, decide, nothing
 from tier_router.decisionlog import Logbook
 from tier_router.dispatch import Failure
 from tier_router.errors import ConfigError, NoReplica, TierRouterError
-from tier_router.ledger import Lease, Outcome
+from tier_router.ledger import Outcome
 from tier_router.litellm import asked, shown
 from tier_router.litellm.groups import (
     Deployment,
@@ -33,11 +32,14 @@ from tier_router.litellm.groups import (
     strangers,
 )
 from tier_router.litellm.metrics import Metrics
+from tier_router.litellm.notes import Notes
 from tier_router.litellm.outcomes import failure_before
+from tier_router.litellm.pruned import put, trimming_of
 from tier_router.litellm.visits import Visit, Visits
 from tier_router.litellm.watch import Watch
 from tier_router.pace import Usage
 from tier_router.pressure import DOWN
+from tier_router.prune.audit import Answer
 from tier_router.request import View
 from tier_router.router import TierRouter
 
@@ -61,6 +63,8 @@ class Brain:
         self._watch = Watch(self._abandoned)
         self._clock, self._lock, self._metrics = clock, Lock(), Metrics()
         self.servers = Servers(router.config)
+        self._notes = Notes(router, self.book, clock, self._lock)
+        router.pruner.tally.listener = self._metrics.pruned
         self._members: dict[str, Member] = {}
         self._groups: dict[str, Group] = {}
         self._told: set[str] = set()
@@ -136,6 +140,8 @@ class Brain:
                 called = called or asked.named(group, bucket)
                 view = replace(view, model=called if called in ladder.config.pins else None)
                 replicas = [_replica(each, ladder.members) for each in healthy]
+                if visit.trimming is None:
+                    visit.trimming = trimming_of(self.router, ladder, view, messages, kwargs)
                 decision = self._decide(visit, ladder, view, judged, replicas)
             except TierRouterError as error:
                 return self._left(visit, error.code, healthy)
@@ -149,15 +155,27 @@ class Brain:
         visit = self.visits.found(notes)
         return None if visit is None or visit.unrouted is not None else visit.decision
 
+    def prune(self, kwargs: MutableMapping[str, Any]) -> None:
+        """Takes out of a call's parameters what its replica need not read."""
+        with self._lock:
+            visit = self.visits.found(kwargs)
+        if visit is None or visit.unrouted is not None:
+            return
+        if visit.trimming is not None and visit.decision is not None:
+            visit.pruned = visit.trimming.to(visit.decision)
+            put(kwargs, visit.pruned)
+
     def ended(
         self,
         notes: Mapping[str, Any],
         deployment: str,
         failure: Failure | None,
         usage: Usage | None = None,
+        told: Callable[[], Answer | None] | None = None,
     ) -> None:
         """An attempt on `deployment` ended: closes its lease, if that is still open, and learns
-        from the answer's usage."""
+        from the answer's usage; `told` reads the answer."""
+        done: Callable[[], None] | None = None
         with self._lock:
             visit, member = self.visits.found(notes), self._members.get(deployment)
             lease = None if visit is None else visit.lease
@@ -165,15 +183,18 @@ class Brain:
                 if visit is not None and visit.read is not None and failure is None:
                     pace = self.router.paces.of(member.tier)
                     pace.answered(visit.read[0], lease, usage, self._clock())
-                    self._note(visit, Outcome.DONE, lease, usage)
+                    note = self._notes.of(visit, Outcome.DONE, lease, usage)
+                    done = partial(self._notes.answered, visit, usage, told, note)
                 self._settle(visit, failure)
+        if done is not None:
+            done()
 
     def finished(self, notes: Mapping[str, Any], failure: Failure | None) -> None:
         """A request ended, with this failure: closes what it has open."""
         with self._lock:
             visit = self.visits.found(notes)
             if visit is not None and failure is not None:
-                self._note(visit, failure.outcome, visit.lease)
+                self._notes.of(visit, failure.outcome, visit.lease)(None)
             self._settle(visit, failure)
 
     def left(self, notes: Mapping[str, Any], code: str) -> None:
@@ -227,6 +248,7 @@ class Brain:
         choose = partial(
             decide, view, judged, group.config, group.thresholds, pressures,
             scales=self.router.paces.scales(view),
+            spare=nothing if visit.trimming is None else visit.trimming.spare,
         )  # fmt: skip
         try:
             decision = choose(visit.tried)
@@ -254,24 +276,8 @@ class Brain:
     def _abandoned(self, visit: Visit) -> None:
         """Closes what a cancelled request has open."""
         with self._lock:
-            self._note(visit, Outcome.ABANDONED, visit.lease)
+            self._notes.of(visit, Outcome.ABANDONED, visit.lease)(None)
             self._settle(visit, Failure(Outcome.ABANDONED, "cancelled"))
-
-    def _note(
-        self, visit: Visit, outcome: Outcome, lease: Lease | None, usage: Usage | None = None
-    ) -> None:
-        """Writes a request that has ended down, where the configuration has a `log`."""
-        if visit.noted or visit.read is None or visit.decision is None:
-            return
-        visit.noted = True
-        began = self._clock() if visit.began is None else visit.began
-        own = visit.decision.replica if outcome is Outcome.DONE else ""
-        self.book.note(
-            self.router.config.log, visit.decision, visit.read[0],
-            id=uuid.uuid4().hex, outcome=outcome.value, usage=usage,
-            ttft=None if lease is None else lease.ttft, latency=self._clock() - began,
-            failed=tuple(sorted(visit.tried - {own})), attempts=len(visit.tried),
-        )  # fmt: skip
 
     def _settle(self, visit: Visit | None, failure: Failure | None) -> None:
         """Closes the lease of a visit, where one is open."""

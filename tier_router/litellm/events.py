@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tier_router.decide import Decision
@@ -10,6 +11,7 @@ from tier_router.litellm import asked, shown
 from tier_router.litellm.brain import Brain
 from tier_router.litellm.host import CustomLogger
 from tier_router.litellm.outcomes import failure_of
+from tier_router.litellm.pruned import answer_to
 from tier_router.pace import Usage
 from tier_router.view import PRIORITY_HEADER
 
@@ -29,7 +31,7 @@ class Events(CustomLogger):
         self, kwargs: dict[str, Any], call_type: Any
     ) -> dict[str, Any] | None:
         """Tags the request: only now, for LiteLLM's tag routing must not see it.  Stamps its
-        priority for vLLM, unless the client did."""
+        priority for vLLM, unless the client did, and prunes it."""
         bucket, decision = asked.bucket_of(kwargs), self.decision(kwargs)
         if bucket is not None and decision is not None:
             shown.tag(bucket, decision)
@@ -38,6 +40,8 @@ class Events(CustomLogger):
                 str(name).lower(): v for name, v in (kwargs.get("extra_headers") or {}).items()
             }
             kwargs["extra_headers"] = {PRIORITY_HEADER: str(decision.priority)} | headers
+        if self._brain is not None and decision is not None:
+            self._brain.prune(kwargs)
         return kwargs
 
     async def async_log_success_event(
@@ -82,7 +86,8 @@ class Events(CustomLogger):
         info = params.get("model_info")
         deployment = str(info.get("id")) if isinstance(info, Mapping) else ""
         failure = failure_of(kwargs.get("exception")) if failed else None
-        self._brain.ended(params, deployment, failure, _usage(answer))
+        told = None if failed else partial(answer_to, answer)
+        self._brain.ended(params, deployment, failure, _usage(answer), told)
 
 
 def _usage(answer: Any) -> Usage | None:

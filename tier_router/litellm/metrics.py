@@ -13,7 +13,7 @@ class Metrics:
     """Decisions and attempts; does nothing where prometheus-client is missing."""
 
     def __init__(self) -> None:
-        self._decisions, self._attempts, self._in_flight = _series()
+        self._decisions, self._attempts, self._in_flight, self._pruning = _series()
 
     def decided(self, decision: Decision) -> None:
         """One attempt was sent on its way."""
@@ -30,6 +30,11 @@ class Metrics:
         if self._in_flight is not None:
             self._in_flight.labels(tier, replica).set(count)
 
+    def pruned(self, name: str, tier: str, step: str, more: float) -> None:
+        """A number of `tier_router.prune.report.Tally` grew."""
+        if self._pruning is not None:
+            self._pruning.labels(name, tier, step).inc(more)
+
     def attempted(self, tier: str, replica: str, outcome: Outcome) -> None:
         """One attempt ended."""
         if self._attempts is not None:
@@ -37,11 +42,11 @@ class Metrics:
 
 
 @cache  # one set for the process: the default registry refuses a second of the same name
-def _series() -> tuple[Any, Any, Any]:
+def _series() -> tuple[Any, Any, Any, Any]:
     try:
         from prometheus_client import Counter, Gauge
     except ModuleNotFoundError:
-        return None, None, None
+        return None, None, None, None
     decisions = Counter(
         "tier_router_decisions",
         "Decisions by tier and what decided; no tier: left to LiteLLM, and why.",
@@ -57,4 +62,9 @@ def _series() -> tuple[Any, Any, Any]:
         "Requests that are open on a replica.",
         ("tier", "replica"),
     )
-    return decisions, attempts, in_flight
+    pruning = Counter(
+        "tier_router_pruning",
+        "What pruning counts, by what it is: uncached_tokens_avoided, audit_loss and others.",
+        ("what", "tier", "step"),
+    )
+    return decisions, attempts, in_flight, pruning

@@ -7,6 +7,7 @@ from typing import Any
 
 from tier_router.decide import Decision
 from tier_router.litellm.visits import Visit
+from tier_router.prune.report import HEADER
 
 TAG = "tier-router:"
 """What our request tags begin with."""
@@ -27,6 +28,8 @@ def headers(visit: Visit) -> dict[str, str]:
     }
     if decision.difficulty is not None:
         found["x-tier-router-difficulty"] = f"{decision.difficulty:.3f}"
+    if visit.pruned is not None and visit.pruned.header:
+        found[HEADER] = visit.pruned.header
     return found
 
 

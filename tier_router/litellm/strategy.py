@@ -69,9 +69,10 @@ class TierStrategy(CustomRoutingStrategyBase):
         if not healthy:
             message = f"all deployments of `{model}` cool down after failures"
             raise litellm.RateLimitError(message, "", model)
-        return self._pick(
-            model, healthy, messages, {} if request_kwargs is None else request_kwargs
-        )
+        kwargs = {} if request_kwargs is None else request_kwargs
+        chosen = self._pick(model, healthy, messages, kwargs)
+        self.brain.prune(kwargs)  # no hook comes after this
+        return chosen
 
     def _pick(
         self, model: str, healthy: Sequence[Deployment], messages: Any, kwargs: Mapping[str, Any]

@@ -16,6 +16,7 @@ from typing import Any
 from tier_router.decide import Decision, Judged
 from tier_router.ledger import Lease
 from tier_router.litellm.asked import BUCKETS
+from tier_router.pruner import Pruned, Trimming
 from tier_router.request import View
 
 MOST = 4_096
@@ -38,6 +39,10 @@ class Visit:
     """When its first attempt was opened."""
     noted: bool = False
     """Whether the decision log has it."""
+    trimming: Trimming | None = None
+    """What pruning makes of it; None where it is left alone."""
+    pruned: Pruned | None = None
+    """What went out in the last attempt, where pruning looked at it."""
     watched: list[set[Visit]] = field(default_factory=list)
     """The sets of `Watch` that this is in."""
 

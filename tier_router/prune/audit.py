@@ -7,6 +7,7 @@ sent everything; so if the answer uses what the plan would have dropped, that is
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,6 +19,7 @@ from tier_router.config.pruning import LOSSY, Mode, Promote, Pruning, Step
 from tier_router.prune.bound import upper
 from tier_router.prune.plan import Edit, Plan
 from tier_router.prune.score import STOP
+from tier_router.prune.steps.reasoning import misfired
 
 GRAM = 6
 """Words in a row that count as a quotation: shorter runs recur by chance in English."""
@@ -41,6 +43,8 @@ class Answer:
     cached_tokens: int | None = None
     prompt_tokens: int | None = None
     at_limit: bool = False
+    silent: bool = False
+    """Whether it says nothing, and all of it was thought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ def answer_of(body: Mapping[str, Any]) -> Answer:
         _int(details.get("cached_tokens", usage.get("cache_read_input_tokens"))),
         _int(usage.get("prompt_tokens", usage.get("input_tokens"))),
         "length" in ends or "max_tokens" in ends,
+        misfired(body),
     )  # fmt: skip
 
 
@@ -129,19 +134,26 @@ def audit(plan: Plan, answer: Answer, sent: str = "") -> Audit:
 def _texts(step: Step, edits: list[Edit], answer: Answer, sent: str) -> Finding:
     """Whether the answer holds what only the dropped texts hold."""
     dropped = [text for edit in edits for text in edit.dropped]
-    rest = sent
-    for text in sorted(dropped, key=len, reverse=True):
-        rest = rest.replace(text, " ", 1)
     used = "\n".join([answer.text, *(arguments for _, arguments in answer.calls)])
     gone = "\n".join(dropped)
-    evidence = sorted(_telling(used) & _telling(gone) - _telling(rest))
-    if not evidence:
-        evidence = sorted((_grams(answer.text) & _grams(gone)) - _grams(rest))
+    evidence: list[str] = []
+    for found, said in ((_telling, used), (_grams, answer.text)):
+        told = set() if evidence else found(said)
+        shared = told & found(gone) if told else told
+        if shared:  # the rest of the prompt is long, and seldom looked at
+            evidence = sorted(shared - found(_without(sent, dropped)))
     if not evidence and step is Step.RAG:
         labels = {label for edit in edits for label in edit.labels}
         evidence = sorted({one or two for one, two in _CITED.findall(answer.text)} & labels)
     name = next((edit.name for edit in edits if edit.name), "")
     return Finding(step, bool(evidence), name, _hash(evidence), sum(edit.saved for edit in edits))
+
+
+def _without(sent: str, dropped: Collection[str]) -> str:
+    """The prompt without one copy of each dropped text."""
+    for text in sorted(dropped, key=len, reverse=True):
+        sent = sent.replace(text, " ", 1)
+    return sent
 
 
 def _telling(text: str) -> set[str]:
@@ -181,8 +193,9 @@ class Audits:
 
     def __init__(self) -> None:
         self._counts: dict[Group, Count] = {}
-        self.ranks: dict[str, list[int]] = {}
-        """By tier: for each answer with a tool call, the place of its last tool in the ranking."""
+        self.ranks: dict[str, Counter[int]] = {}
+        """By tier: how often the last called tool of an answer stood at each place of the
+        ranking."""
 
     def __repr__(self) -> str:
         return f"<Audits {sum(count.audits for _, count in self.totals())}>"
@@ -193,7 +206,11 @@ class Audits:
             self.count(finding.step, audit.tier, audit.intent or "", finding.tool,
                        Count(1, int(finding.lost), finding.saved))  # fmt: skip
         if audit.rank is not None:
-            self.ranks.setdefault(audit.tier, []).append(audit.rank)
+            self.rank(audit.tier, audit.rank)
+
+    def rank(self, tier: str, place: int, times: int = 1) -> None:
+        """Counts that a called tool stood at a place of the ranking."""
+        self.ranks.setdefault(tier, Counter())[place] += times
 
     def count(self, step: str, tier: str, intent: str, tool: str, more: Count) -> None:
         """Adds counts to a group."""

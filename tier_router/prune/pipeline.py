@@ -18,15 +18,19 @@ from tier_router.config.pruning import LOSSY, Mode, Pruning, Step
 from tier_router.prune.check import violated
 from tier_router.prune.clearing import Clearing, ways_of
 from tier_router.prune.draft import Draft
-from tier_router.prune.plan import Edit, Known, Plan, Template, apply
+from tier_router.prune.fitting import fitting, shortened
+from tier_router.prune.plan import Edit, Known, Plan, Template, apply, count
+from tier_router.prune.recognise import FEWEST, LEAST_CHARS
 from tier_router.prune.score import Scorer
 from tier_router.prune.speeds import Speeds
-from tier_router.prune.steps import caps, dupes, fold, rag, reasoning, schema, tools, turns
-from tier_router.prune.units import Message, Prompt, read
+from tier_router.prune.steps import caps, dupes, fold, rag, reasoning, schema, tools
+from tier_router.prune.units import TOOL, Message, Prompt, read
 from tier_router.prune.walk import Links, Walked, Way, head_of, walk
 from tier_router.prune.warm import Cached
 from tier_router.request import View
 
+SHORTEST = FEWEST * LEAST_CHARS
+"""Characters of the shortest text that can hold passages."""
 WRITTEN = 256
 """Tokens of an answer whose length nobody knows yet (Azure's 2023 conversation trace: median 129,
 mean 211)."""
@@ -58,24 +62,24 @@ def plan(
 
     Never raises: a plan that failed has a word for it in `failed` and changes nothing.
     """
+    if config.mode is Mode.OFF:
+        return Plan(tier.name)
     start = clock()
-    modes = _modes(config, tier.name, known)
-    nothing = Plan(tier.name, modes, intent=known.intent)
-    if all(mode is Mode.OFF for mode in modes.values()):
-        return nothing
+    modes = modes_of(config, tier.name, known)
     heldout = Mode.ON in modes.values() and view.key / 2**64 < config.holdout
     if heldout:
         modes = {s: Mode.OBSERVE if mode is Mode.ON else mode for s, mode in modes.items()}
+    work = _Work(body, view, tier, cached, config, speeds, known, scorer, modes)
+    failed = ""
     try:
-        work = _Work(body, view, tier, cached, config, speeds, known, scorer, modes)
         made = work.plan(lambda: _in_time(clock() - start, config.budget_ms))
-        made = replace(made, heldout=heldout, seconds=clock() - start)
-        return replace(made, net_seconds=made.net_seconds - made.seconds)
     except _Late:
-        return replace(nothing, failed="budget", heldout=heldout, seconds=clock() - start)
+        made, failed = work.as_written(), "budget"
     except Exception as error:  # noqa: BLE001  pruning never fails a request
-        failed = f"error: {type(error).__name__}"
-        return replace(nothing, failed=failed, heldout=heldout, seconds=clock() - start)
+        made, failed = work.as_written(), f"error: {type(error).__name__}"
+    spent = clock() - start
+    return replace(made, failed=made.failed or failed, heldout=heldout, seconds=spent,
+                   net_seconds=made.net_seconds - spent)  # fmt: skip
 
 
 def _in_time(spent: float, budget_ms: float) -> None:
@@ -83,7 +87,7 @@ def _in_time(spent: float, budget_ms: float) -> None:
         raise _Late
 
 
-def _modes(config: Pruning, tier: str, known: Known) -> dict[Step, Mode]:
+def modes_of(config: Pruning, tier: str, known: Known) -> dict[Step, Mode]:
     """The modes on a tier; a lossy step that has not proven itself is only observed."""
     modes = config.modes(tier, known.header)
     allowed = known.proven | config.promote.unproven
@@ -102,34 +106,62 @@ class _Work:
     ) -> None:  # fmt: skip
         self.body, self.view, self.tier, self.cached = body, view, tier, cached
         self.config, self.speeds, self.known, self.modes = config, speeds, known, modes
-        prompt = read(body, config.protect.marker)
-        self.readable = prompt is not None
-        self.prompt = prompt or Prompt(())
+        self.prompt = Prompt(())
         self.draft = Draft(body, self.prompt, config, modes, known, scorer)
         self.ranking: tuple[str, ...] = ()
         self.links: Links = {}
+        self.whole: Walked | None = None
+        self.readable = True
 
     def plan(self, in_time: Callable[[], None]) -> Plan:
-        self.draft.in_time = in_time
-        if not self.readable:
+        """The plan.  The way of the prompt as the client wrote it is found first: whatever comes
+        after fails, that is then what went out."""
+        prompt = read(self.body, self.config.protect.marker)
+        if prompt is None:
+            self.readable = False
             return self._bare(None)
+        in_time()
+        hidden = self.cached.hidden(self.view.key)
+        if hidden > prompt.frozen:
+            prompt = replace(prompt, frozen=hidden, pinned_tools=True)
+        self.prompt = self.draft.prompt = prompt
+        whole = walk(prompt, [self._plain()], {}, self.cached, self.links, tick=in_time)
+        self.whole = whole
+        in_time()
+        if all(mode is Mode.OFF for mode in self.modes.values()):
+            return self.as_written()
+        self.draft.in_time = in_time
         cap = self._fields()
-        for step, run in (
-            (Step.SCHEMA, schema.run),
-            (Step.FOLD, fold.run),
-            (Step.DUPES, dupes.run),
-            (Step.RAG, rag.run),
-        ):
-            in_time()
-            if self.modes[step] is not Mode.OFF:
-                run(self.draft)
+        self._run_steps(in_time)
         in_time()
-        if self.modes[Step.TOOLS] is not Mode.OFF:
-            self.ranking = tools.run(self.draft)
-        in_time()
-        made = self._checked(self._walked(cap))
+        made = self._checked(self._walked(cap, whole))
         in_time()
         return made
+
+    def as_written(self) -> Plan:
+        """The plan that changes nothing, with what is known of the prompt that goes out."""
+        base = Plan(self.tier.name, self.modes, intent=self.known.intent)
+        if self.whole is not None:
+            return replace(base, **_told(self.whole))
+        return replace(base, unread=count(self.body) if self.readable else 0)
+
+    def _run_steps(self, in_time: Callable[[], None]) -> None:
+        """Runs the steps that have anything to look at, in order."""
+        draft, prompt = self.draft, self.prompt
+        results = any(text.role == TOOL for text in prompt.texts)
+        longest = max((len(text.text) for text in prompt.texts), default=0)
+        for step, due, run in (
+            (Step.SCHEMA, bool(prompt.tools), schema.run),
+            (Step.FOLD, results, fold.run),
+            (Step.DUPES, results, dupes.run),
+            (Step.RAG, longest >= SHORTEST, rag.run),
+        ):
+            if due and self.modes[step] is not Mode.OFF:
+                in_time()
+                run(draft)
+        if prompt.tools and self.modes[Step.TOOLS] is not Mode.OFF:
+            in_time()
+            self.ranking = tools.run(draft)
 
     def _fields(self) -> int | None:
         if self.modes[Step.REASONING] is not Mode.OFF:
@@ -143,41 +175,41 @@ class _Work:
 
     # ---- the way through the cache
 
-    def _walked(self, cap: int | None) -> Plan:
+    def _walked(self, cap: int | None, whole: Walked) -> Plan:
         plain, chosen = self._heads()
-        whole = walk(self.prompt, [plain], {}, self.cached, self.links)
         walked = whole
         ways = ways_of(self.draft.edits)
         if chosen != plain or ways:
             heads = [plain, chosen] if chosen != plain else [plain]
             walked = walk(self.prompt, heads, ways, self.cached, self.links, whole.links)
-            if walked.uncached > whole.uncached:
-                walked = whole
         if self.modes[Step.RESULTS] is not Mode.OFF:
             head = self._head(walked)
             walked = Clearing(self.draft, self.cached, self.links, head, whole).run(
                 walked, self.tier.context, self._written()
             )
-        self._settle(walked, plain)
-        gone, fits = self._fitting(walked)
+        if walked.uncached > whole.uncached:
+            walked = whole  # each message went the cheaper way, and yet the other way was longer
+        if self.draft.edits:
+            self._settle(walked, plain)
+        need = self.view.max_tokens or WRITTEN
+        gone, fits = fitting(self.draft, walked, self.tier.context, need)
         if gone:
-            walked = self._shortened(walked, gone)
+            walked = shortened(self.draft, walked, gone, self._head(walked), self.cached)
         net = self.speeds.saved(whole.uncached - walked.uncached, whole.tokens - walked.tokens,
                                 self._written())  # fmt: skip
         return replace(
             self._bare(cap),
             turns=gone,
             fits=fits,
-            asked=tuple(whole.chain),
-            chain=tuple(walked.chain),
-            forks=tuple(walked.forks),
-            tokens_before=whole.tokens,
-            tokens_after=walked.tokens,
-            uncached_before=whole.uncached,
-            uncached_after=walked.uncached,
+            **_told(whole, walked),
             net_seconds=net + self._output_saved(),
             ranking=self.ranking,
         )
+
+    def _plain(self) -> tuple[int, int]:
+        """What stands before the messages as the client wrote it."""
+        own = self.body.get("chat_template_kwargs")
+        return head_of(self.prompt, self.prompt.tools, msgspec.json.encode(own) if own else b"")
 
     def _heads(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """What stands before the messages as the client wrote it, and as the steps left it."""
@@ -229,34 +261,8 @@ class _Work:
             return edit is last[at]
         return last.index(edit) <= at
 
-    # ---- making a request fit
-
     def _written(self) -> int:
         return self.view.max_tokens or self.draft.known.cap or WRITTEN
-
-    def _fitting(self, walked: Walked) -> tuple[frozenset[int], bool]:
-        """(the messages to leave out, whether the request fits its tier only by pruning)."""
-        room = self.tier.context
-        if room is None:
-            return frozenset(), False
-        need = self.view.max_tokens or WRITTEN
-        over = walked.tokens + need - room
-        gone: frozenset[int] = frozenset()
-        if over > 0 and self.modes[Step.TURNS] is Mode.ON:
-            gone = turns.run(self.draft, over)
-            over = 0 if gone else over
-        fitted = over <= 0 and self.prompt.tokens + len(self.prompt.tools) // 4 + need > room
-        return gone, fitted
-
-    def _shortened(self, walked: Walked, gone: frozenset[int]) -> Walked:
-        """The way of the prompt without the turns in `gone`; what it pruned stays pruned."""
-        left = replace(
-            self.prompt,
-            messages=tuple(m for m in self.prompt.messages if m.index not in gone),
-        )
-        self.draft.edits = [e for e in self.draft.edits if e.message not in gone]
-        picked = {m: [way] for m, way in walked.picked.items()}
-        return walk(left, [self._head(walked)], picked, self.cached, {})
 
     def _output_saved(self) -> float:
         off = any(e.step is Step.REASONING and e.on and e.value is False for e in self.draft.edits)
@@ -271,7 +277,8 @@ class _Work:
         broken = violated(made, self.prompt, self.body, self._again(sent, made), sent)
         if not broken:
             return made
-        return replace(made, failed=f"invariant: {broken}", regressed=broken == "I7")
+        failed = f"invariant: {broken}"
+        return replace(self.as_written(), failed=failed, regressed=broken == "I7")
 
     def _again(self, sent: Mapping[str, Any], made: Plan) -> Prompt | None:
         """The units of what is sent; messages that did not change are not read again."""
@@ -280,3 +287,17 @@ class _Work:
             pairs = zip(sent["messages"], self.body["messages"], self.prompt.messages, strict=True)
             same = {at: unit for at, (new, old, unit) in enumerate(pairs) if new is old}
         return read(sent, self.config.protect.marker, same)
+
+
+def _told(whole: Walked, sent: Walked | None = None) -> dict[str, Any]:
+    """What a plan says of the prompt as it was written, and as it is `sent`."""
+    sent = whole if sent is None else sent
+    return {
+        "asked": tuple(whole.chain),
+        "chain": tuple(sent.chain),
+        "forks": tuple(sent.forks),
+        "tokens_before": whole.tokens,
+        "tokens_after": sent.tokens,
+        "uncached_before": whole.uncached,
+        "uncached_after": sent.uncached,
+    }

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from tier_router.config.pruning import Mode, Step
+from tier_router.config.pruning import Mode, Step, Template
 from tier_router.prune.units import Path
 
-
-class Template(StrEnum):
-    """What a tier's chat template does with a thinking switch, as probed at start."""
-
-    NONE = "none"
-    """It ignores the switch, or nobody has probed it."""
-    TAIL = "tail"
-    """The switch shows at the end of the prompt: free to change with each request."""
-    HEAD = "head"
-    """The switch shows at the start: each change makes the whole prompt uncached."""
+__all__ = ["Abstained", "Edit", "Known", "Plan", "Template", "apply", "count", "unread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +18,7 @@ class Known:
 
     `easy` and `intent` are routing's verdict; `header` is the client's wish; `cap` is the learned
     output limit; `proven` are the lossy steps that audits allow; `thinks` whether the tier's model
-    thinks unless told not to.
+    thinks unless told not to; `scale` is the real prompt tokens for each estimated one.
     """
 
     easy: bool = False
@@ -38,6 +28,7 @@ class Known:
     thinks: bool = False
     cap: int | None = None
     proven: frozenset[Step] = frozenset()
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +80,8 @@ class Plan:
 
     `uncached_*` are estimates of the prompt tokens that the replica has to prefill; `chain` is what
     `Caches.sent` wants of what is sent, `asked` of what the client sent.  `failed` says why the
-    original goes out whatever the steps found.
+    original goes out whatever the steps found.  Where there was not even the time to read that,
+    `unread` counts its messages.
     """
 
     tier: str
@@ -104,6 +96,7 @@ class Plan:
     chain: tuple[int, ...] = ()
     asked: tuple[int, ...] = ()
     forks: tuple[int, ...] = ()
+    unread: int = 0
     cap: int | None = None
     fits: bool = False
     heldout: bool = False
@@ -132,6 +125,17 @@ class Plan:
     def __repr__(self) -> str:
         steps = ", ".join(sorted({edit.step for edit in self.sent})) or "nothing"
         return f"<Plan {self.tier}: {steps}, {self.tokens_before} -> {self.tokens_after} tokens>"
+
+
+def count(body: Mapping[str, Any]) -> int:
+    """How many messages a body has."""
+    messages = body.get("messages")
+    return len(messages) if isinstance(messages, list) else 0
+
+
+def unread(body: Mapping[str, Any], tier: str, failed: str) -> Plan:
+    """The plan of a body that could not be looked at, for the reason in `failed`."""
+    return Plan(tier, unread=count(body), failed=failed)
 
 
 def apply(plan: Plan, body: Mapping[str, Any]) -> Mapping[str, Any]:

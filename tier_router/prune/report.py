@@ -6,7 +6,7 @@ No text of a prompt or an answer is in any of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tier_router.prune.audit import Audit, Audits, Count
@@ -85,24 +85,34 @@ def book_of(records: Iterator[Mapping[str, Any]]) -> Audits:
                 book.count(step, tier, intent, tool, count)
         rank = each.get("tool_rank")
         if isinstance(rank, int):
-            book.ranks.setdefault(tier, []).append(rank)
+            book.rank(tier, rank)
     return book
 
 
 class Tally:
-    """Numbers that only grow, by (name, tier, step), for any metrics library to show."""
+    """Numbers that only grow, by (name, tier, step), for any metrics library to show.
+
+    `listener` is told of each step of their growth."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[str, str, str], float] = defaultdict(float)
+        self.listener: Callable[[str, str, str, float], None] | None = None
 
     def planned(self, plan: Plan) -> None:
-        """Counts a plan that was carried out."""
+        """Counts a plan that is being carried out."""
         tier = plan.tier
         self._add("pruning_requests", tier, "", 1)
         self._add("prune_seconds", tier, "", plan.seconds)
         if plan.failed:
             self._add("pruning_failed", tier, plan.failed.partition(":")[0], 1)
+        if plan.heldout:
+            self._add("pruning_heldout", tier, "", 1)
+
+    def answered(self, plan: Plan) -> None:
+        """Counts what a plan saved, once its request was answered."""
+        if not plan.changes:
             return
+        tier = plan.tier
         self._add("uncached_tokens_avoided", tier, "",
                   max(0, plan.uncached_before - plan.uncached_after))  # fmt: skip
         if plan.uncached_after > plan.uncached_before + BLOCK:
@@ -111,6 +121,10 @@ class Tally:
             self._add("escalations_avoided", tier, "", 1)
         for edit in plan.sent:
             self._add("tokens_removed", tier, edit.step, edit.saved)
+
+    def misfired(self, tier: str) -> None:
+        """Counts an answer that came back empty with thinking off."""
+        self._add("thinking_misfires", tier, "", 1)
 
     def audited(self, audit: Audit) -> None:
         """Counts an audit."""
@@ -126,3 +140,5 @@ class Tally:
 
     def _add(self, name: str, tier: str, step: str, more: float) -> None:
         self.counts[name, tier, step] += more
+        if self.listener is not None:
+            self.listener(name, tier, step, more)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 from typing import Any, Protocol
 
 K1, B = 1.2, 0.75
@@ -128,6 +129,8 @@ class Scorer:
     """Scores passages; without `vectors` by words alone."""
 
     def __init__(self, vectors: Vectors | None = None) -> None:
+        self.lock = Lock()
+        """Held by who uses it from several threads, for as long as a plan is made."""
         self.kept: dict[Any, Any] = {}
         """What steps keep of their results, the oldest first; they bound it."""
         self._near = None
@@ -135,6 +138,14 @@ class Scorer:
             from tier_router.prune.near import Near  # numpy, only where vectors are at hand
 
             self._near = Near(vectors)
+
+    def warm(self) -> None:
+        """Does once what would cost the first request its time."""
+        if self._near is not None:
+            self._near.warm()
+        self.scores(
+            "What is in a table of words?", [("A table", "of words"), ("A chair", "of wood")]
+        )
 
     def scores(
         self,

@@ -7,7 +7,7 @@ that went out whole stays whole, and no edit ever costs the prefix cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tier_router.prune.units import Message, Path, Prompt, pieces
@@ -83,10 +83,12 @@ def walk(
     cached: Cached,
     plain: Links,
     asked: Sequence[Sequence[int]] = (),
+    tick: Callable[[], None] | None = None,
 ) -> Walked:
     """The cheapest way to send `prompt`; `heads` are the ways to send what comes before the
     messages, the pruned one last; `plain` keeps what was computed of messages as the client wrote
-    them, and `asked` are their links in a prompt that is all the client's.
+    them, and `asked` are their links in a prompt that is all the client's.  `tick` is called
+    between messages, and may raise.
     """
     out = Walked()
     warm = [head for head in heads if cached.has(head[0])]
@@ -95,6 +97,8 @@ def walk(
     out.tokens, out.cached = size, size if warm else 0
     is_warm = bool(warm)
     for message in prompt.messages:
+        if tick is not None:
+            tick()
         key = link, message.index
         if key not in plain:
             plain[key] = _links(link, message, {})

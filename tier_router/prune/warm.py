@@ -8,8 +8,12 @@ knows only what it sent itself: what it does not know counts as cold where that 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from tier_router.prune.plan import Plan
 
 ENTRIES = 200_000
 """Pieces remembered for each replica: 25 million tokens of prompts, 20 MB."""
@@ -23,6 +27,12 @@ class Cached:
     asked: dict[int, float]
     forks: dict[int, int]
     since: float
+    unread: Mapping[int, tuple[int, float]] = field(default_factory=dict)
+
+    def hidden(self, key: int) -> int:
+        """How many messages of this conversation may be cached here in a form that nobody read."""
+        count, at = self.unread.get(key, (0, -math.inf))
+        return count if at >= self.since else 0
 
     def has(self, link: int) -> bool:
         """Whether the prompt up to this piece was sent here of late."""
@@ -46,13 +56,15 @@ COLD = Cached({}, {}, {}, 0.0)
 
 
 class Caches:
-    """Remembers what was sent where."""
+    """Remembers what was sent where; doors tell it from event loops and from threads."""
 
     def __init__(self, entries: int = ENTRIES) -> None:
         self._entries = entries
         self._here: dict[str, dict[int, float]] = {}
         self._asked: dict[int, float] = {}
         self._forks: dict[int, int] = {}
+        self._unread: dict[str, dict[int, tuple[int, float]]] = {}
+        self._lock = Lock()
 
     def __repr__(self) -> str:
         kept = ", ".join(f"{place}: {len(links)}" for place, links in self._here.items())
@@ -61,7 +73,20 @@ class Caches:
     def at(self, place: str, now: float, ttl: float) -> Cached:
         """What the replica `place` has, if prefixes stay for `ttl` seconds."""
         here = self._here.setdefault(place, {})
-        return Cached(here, self._asked, self._forks, now - ttl)
+        unread = self._unread.setdefault(place, {})
+        return Cached(here, self._asked, self._forks, now - ttl, unread)
+
+    def planned(self, place: str, key: int, plan: Plan, now: float) -> None:
+        """What `plan` says is sent went to `place`, in the conversation `key`; nothing, where
+        pruning is off for all."""
+        if plan.unread:
+            with self._lock:
+                unread = self._unread.setdefault(place, {})
+                unread.pop(key, None)
+                unread[key] = plan.unread, now
+                _bound(unread, self._entries // 100)
+        elif plan.chain:
+            self.sent(place, plan.chain, plan.asked, now, plan.forks)
 
     def sent(
         self,
@@ -72,24 +97,28 @@ class Caches:
         forks: Sequence[int] = (),
     ) -> None:
         """A prompt with this chain went to `place`; `asked` is the chain of the client's own."""
-        _note(self._here.setdefault(place, {}), chain, now, self._entries)
-        _note(self._asked, asked, now, self._entries)
-        for link in forks:
-            self._forks[link] = self._forks.pop(link, 0) + 1
-        _bound(self._forks, self._entries // 10)
+        with self._lock:
+            _note(self._here.setdefault(place, {}), chain, now, self._entries)
+            _note(self._asked, asked, now, self._entries)
+            for link in forks:
+                self._forks[link] = self._forks.pop(link, 0) + 1
+            _bound(self._forks, self._entries // 10)
 
     def heard(self, place: str, chain: Sequence[int], believed: int, cached: int) -> None:
         """`usage` said how many tokens were cached; `believed` is what was thought.
 
         Where far fewer were, the replica has dropped the prefix: what follows it is forgotten."""
         if believed > 0 and cached < believed / 2:
-            here = self._here.get(place, {})
-            for link in chain[int(len(chain) * cached / believed) :]:
-                here.pop(link, None)
+            with self._lock:
+                here = self._here.get(place, {})
+                for link in chain[int(len(chain) * cached / believed) :]:
+                    here.pop(link, None)
 
     def lost(self, place: str) -> None:
         """A replica came up anew: its cache is empty."""
-        self._here.pop(place, None)
+        with self._lock:
+            self._here.pop(place, None)
+            self._unread.pop(place, None)
 
 
 def _note(kept: dict[int, float], links: Sequence[int], now: float, most: int) -> None:
@@ -99,6 +128,6 @@ def _note(kept: dict[int, float], links: Sequence[int], now: float, most: int) -
     _bound(kept, most)
 
 
-def _bound(kept: dict[int, float] | dict[int, int], most: int) -> None:
+def _bound(kept: dict[int, Any], most: int) -> None:
     while len(kept) > most:
         kept.pop(next(iter(kept)))

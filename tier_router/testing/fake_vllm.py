@@ -294,6 +294,8 @@ class FakeVllm:
         if request.route == "/detokenize":
             if body.get("tokens") is None:
                 raise problems.missing("tokens", body)
+            if not isinstance(body["tokens"], list):
+                raise problems.bad_prompt(body["tokens"], "tokens")
             return {"prompt": tokens.text_of_ids(body["tokens"])}
         if body.get("messages") is None:
             raise problems.missing("messages", body)

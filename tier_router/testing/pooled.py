@@ -78,6 +78,8 @@ def _ranks(body: Mapping[str, Any], model: str) -> dict[str, Any]:
 
 def _scores(body: Mapping[str, Any], model: str) -> dict[str, Any]:
     left, right = _texts(body, "text_1"), _texts(body, "text_2")
+    if len(left) not in (1, len(right)):
+        raise problems.bad_prompt(left, "text_1")
     pairs = zip(left * len(right) if len(left) == 1 else left, right, strict=True)
     return {
         "id": f"score-{uuid4().hex[:16]}",
@@ -103,8 +105,12 @@ def _texts(body: Mapping[str, Any], name: str) -> list[str]:
         raise problems.missing(name, body)
     if isinstance(given, str):
         return [given]
-    if given and all(isinstance(each, int) for each in given):
+    if not isinstance(given, list) or not given:
+        raise problems.bad_prompt(given, name)
+    if all(isinstance(each, int) for each in given):
         return [" ".join(map(str, given))]
+    if not all(isinstance(each, str | list) for each in given):
+        raise problems.bad_prompt(given, name)
     return [each if isinstance(each, str) else " ".join(map(str, each)) for each in given]
 
 

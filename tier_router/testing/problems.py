@@ -142,6 +142,9 @@ def check(body: Mapping[str, Any], *, chat: bool, limit: int) -> dict[str, Any]:
     return body
 
 
+MAX_CHOICES = 16_384
+"""vLLM's VLLM_MAX_N_SEQUENCES."""
+
 _WHOLE = ("max_tokens", "max_completion_tokens", "n", "priority", "min_tokens")
 
 
@@ -191,6 +194,8 @@ def _values(body: Mapping[str, Any], limit: int) -> Iterator[Refused]:
         yield _bad(text + "(parameter=cache_salt)", "cache_salt")
     if (n := body.get("n")) is not None and n < 1:
         yield _bad(f"n must be at least 1, got {n}.")
+    if n is not None and n > MAX_CHOICES:
+        yield _bad(f"n must be at most {MAX_CHOICES}, got {n}.")
     if (heat := body.get("temperature")) is not None and not 0 <= heat <= 2:
         rule = "non-negative" if heat < 0 else "in [0, 2]"
         yield _value("temperature", f"temperature must be {rule}, got {float(heat)}.", float(heat))
@@ -211,10 +216,10 @@ def output_limit(body: Mapping[str, Any]) -> int | None:
     return None
 
 
-def bad_prompt(prompt: Any) -> Refused:
+def bad_prompt(prompt: Any, name: str = "prompt") -> Refused:
     """400: a prompt that is neither text nor tokens."""
     text = "Input should be a valid string or a list of token ids"
-    return _invalid("string_type", "body.prompt", text, prompt)
+    return _invalid("string_type", f"body.{name}", text, prompt)
 
 
 def not_multimodal(model: str) -> Refused:

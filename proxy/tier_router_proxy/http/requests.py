@@ -18,8 +18,11 @@ import httptools
 
 from tier_router_proxy.http.messages import Headers, Request, path_of
 
-# Of the many methods that llhttp knows (RTSP's and ICE's among them), those with a place here.
-METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+# Of the many methods that llhttp knows (RTSP's and ICE's among them), those with a place here;
+# no path takes TRACE or QUERY, which HTTP's own clients may ask for and are answered with a 405.
+METHODS = frozenset(
+    {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"QUERY"}
+)
 # A chunked body may spend this many bytes of framing per byte of body: `1 CRLF x CRLF` needs 5.
 CHUNK_OVERHEAD = 8
 # Complete requests that may wait at once: each costs a few hundred bytes of objects for 25 on the

@@ -8,11 +8,14 @@ import random
 import pytest
 
 from tests.unit.prune.tools import ON, Body, Router, called, chat, settings, user
-from tier_router.config.pruning import Step
+from tier_router.config.pruning import Step, TierPruning
+from tier_router.ledger import Lease
+from tier_router.pace import Pace, Usage
 from tier_router.prune.plan import Plan
-from tier_router.prune.speeds import FEWEST, ITL, PREFILL_TPS, Learned, Speeds
+from tier_router.prune.speeds import Speeds, speeds_of
 from tier_router.prune.walk import BLOCK
 from tier_router.prune.warm import Caches
+from tier_router.view import view_of
 
 PRETTY = json.dumps([{"id": n, "name": f"row {n}"} for n in range(40)], indent=4)
 
@@ -174,25 +177,17 @@ def test_prefixes_age_and_are_bounded() -> None:
     assert repr(caches) == "<Caches a: 10, b: 0>"
 
 
-def test_speeds_are_learned_and_bad_samples_do_not_matter() -> None:
-    learned = Learned()
-    assert learned.speeds() == Speeds(PREFILL_TPS, ITL)
-    for number in range(60):
-        uncached = 100 + 50 * number
-        late = 5.0 if number % 10 == 0 else 0.0
-        learned.answered(uncached, 0.02 + uncached / 5_000 + late, 100, 0.99)
-    speeds = learned.speeds()
-    assert speeds.prefill_tps == pytest.approx(5_000, rel=0.05)
-    assert speeds.itl == pytest.approx(0.01)
-    given = learned.speeds(prefill_tps=1.0, itl_ms=2.0, kv_bytes=3.0)
-    assert given == Speeds(1.0, 0.002, 3.0)
-
-
-def test_few_answers_or_equal_ones_teach_nothing() -> None:
-    learned = Learned()
-    for _ in range(FEWEST * 2):
-        learned.answered(500, 0.1, 0, 0.0)
-    assert learned.speeds() == Speeds(PREFILL_TPS, ITL)
+def test_speeds_are_those_written_down_else_those_of_the_answers() -> None:
+    pace, view = Pace(), view_of({"messages": [user("hi")]})
+    assert speeds_of(TierPruning(), pace) == speeds_of(TierPruning(), None) == Speeds()
+    for number in range(20):
+        lease = Lease("a", 0.0, number, 1e9, alone=True, first_at=number + 0.4)
+        pace.answered(view, lease, Usage(2_500, 101, 500), number + 1.4)
+    learned = speeds_of(TierPruning(), pace)
+    assert learned.prefill_tps == pytest.approx(5_000)
+    assert learned.itl == pytest.approx(0.01)
+    given = TierPruning(prefill_tps=1.0, itl_ms=2.0, kv_bytes=3.0)
+    assert speeds_of(given, pace) == Speeds(1.0, 0.002, 3.0)
 
 
 def test_what_a_plan_is_worth() -> None:

@@ -317,6 +317,7 @@ def test_numbers_for_metrics() -> None:
     body = chat(user("hi"), called("1", "look", json.dumps([1] * 400, indent=8)))
     made = planned(body, known=ALL_KNOWN)
     tally.planned(made)
+    tally.answered(made)
     tally.planned(Plan("light", failed="budget"))
     tally.audited(Audit("light", None, (Finding(Step.RAG, True),)))
     tally.regressed(made, cached=0)

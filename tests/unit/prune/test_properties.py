@@ -6,7 +6,7 @@ import copy
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 
@@ -115,6 +115,7 @@ def test_twice_is_once(body: Body) -> None:
 @given(bodies, st.integers(1, 8))
 def test_what_is_sent_of_a_prefix_does_not_depend_on_what_follows(body: Body, count: int) -> None:
     messages = body["messages"]
+    assume("<!-- keep -->" not in json.dumps(messages))  # a mark freezes what is before it
     start = {**body, "messages": messages[:count]}
     whole, part = apply(planned(body), body), apply(planned(start), start)
     assert part["messages"] == whole["messages"][: len(start["messages"])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 from tier_router.config.pruning import Caps, Step
@@ -21,6 +22,8 @@ CUT_OFF = 0.005
 """Share of capped answers that may end at the cap; above it the cap is doubled."""
 SMALLEST = 64
 """No cap is lower than this, however short the answers were."""
+EVERY = 32
+"""Answers after which a limit is computed anew."""
 TRACKED = 512
 """Pairs of tier and intent whose lengths are kept."""
 
@@ -57,6 +60,8 @@ class Lengths:
         self._lengths: dict[tuple[str, str | None], deque[int]] = {}
         self._capped: dict[tuple[str, str | None], deque[bool]] = {}
         self._factor: dict[tuple[str, str | None], int] = {}
+        self._seen: dict[tuple[str, str | None], int] = {}
+        self._caps: dict[tuple[str, str | None], int] = {}
 
     def answered(
         self, tier: str, intent: str | None, written: int, cap: int | None, at_limit: bool
@@ -67,20 +72,29 @@ class Lengths:
         if key not in self._lengths and len(self._lengths) >= TRACKED:
             return
         self._lengths.setdefault(key, deque(maxlen=LENGTHS)).append(written)
+        self._seen[key] = self._seen.get(key, 0) + 1
+        if self._seen[key] % EVERY == 0:
+            self._caps.pop(key, None)
         if cap is None:
             return
         ends = self._capped.setdefault(key, deque(maxlen=LENGTHS))
         ends.append(at_limit)
         if len(ends) >= 200 and sum(ends) > CUT_OFF * len(ends):
             self._factor[key] = self._factor.get(key, 1) * 2
+            self._caps.pop(key, None)
             ends.clear()
 
     def cap(self, tier: str, intent: str | None) -> int | None:
         """The limit, None before enough answers were seen."""
-        seen = self._lengths.get((tier, intent))
+        key = (tier, intent)
+        seen = self._lengths.get(key)
         if seen is None or len(seen) < self._settings.need:
             return None
+        if key not in self._caps:
+            self._caps[key] = self._cap(seen, self._factor.get(key, 1))
+        return self._caps[key]
+
+    def _cap(self, seen: Collection[int], factor: int) -> int:
         at = min(len(seen) - 1, math.ceil(self._settings.quantile * len(seen)))
         longest = sorted(seen)[at]
-        factor = self._factor.get((tier, intent), 1)
         return max(SMALLEST, math.ceil(longest * self._settings.slack) * factor)
