@@ -100,7 +100,7 @@ class Stage:
 
     async def __aenter__(self) -> Self:
         self._stack = AsyncExitStack()
-        ports = _ports(len(NAMES))
+        ports = free_ports(len(NAMES))
         self._hosts = [f"http://127.0.0.1:{port}" for port in ports]
         for name, port in zip(NAMES, ports, strict=True):
             script = str(Path(__file__).with_name("replica.py"))
@@ -204,7 +204,7 @@ def _verdict(raw: bytes) -> str:
     return "answered" if once and whole else "doubled"
 
 
-def _ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody has."""
     sockets = [socket.socket() for _ in range(count)]
     try:
