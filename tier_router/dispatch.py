@@ -40,6 +40,8 @@ class Failure:
     timeout: bool = False
     wrong_model: bool = False
     """The replica serves another model than its tier's: a fault of the configuration."""
+    suspect: bool = False
+    """The connection broke while the replica had the request: the request may have broken it."""
 
 
 def failure_of_answer(status: int, body: bytes, retry_after: str | None = None) -> Failure | None:
@@ -161,9 +163,10 @@ class Dispatch:
         if replica is None and self.decision is not None:
             replica = self.decision.replica
         if replica is not None:
+            outcome = self._blamed(failure)
             self._failed[replica] = failure
             _, lease = self._open.pop(replica)
-            self._ledger.closed(lease, failure.outcome, now, failure.retry_after)
+            self._ledger.closed(lease, outcome, now, failure.retry_after)
         if self._open:
             self.decision = next(iter(self._open.values()))[0]
             return self.decision
@@ -195,6 +198,13 @@ class Dispatch:
             if outcome is Outcome.DONE:
                 self._learn(decision, lease, usage, now)
         self._open.clear()
+
+    def _blamed(self, failure: Failure) -> Outcome:
+        """What a failure counts as for its replica.  A request that breaks one replica after the
+        other rests the first alone: where it is the replicas' fault, other requests find out."""
+        if failure.suspect and any(earlier.suspect for earlier in self._failed.values()):
+            return Outcome.ABANDONED
+        return failure.outcome
 
     def _opened(self, decision: Decision, now: float) -> Decision:
         self._left -= 1

@@ -150,7 +150,9 @@ class Attempt:
             self._owner.broke(failure.message)
             return
         timeout = failure.reason in (Reason.TIMEOUT, Reason.CONNECT_TIMEOUT)
-        self._owner.lost(self, Failure(Outcome.FAILED, failure.message, timeout=timeout))
+        suspect = failure.reason is Reason.CLOSED
+        told = Failure(Outcome.FAILED, failure.message, timeout=timeout, suspect=suspect)
+        self._owner.lost(self, told)
 
     # ---- how much is held
 

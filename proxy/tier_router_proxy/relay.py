@@ -37,6 +37,8 @@ log = logging.getLogger("tier_router_proxy")
 _ERROR_EVENT = b'data: {"error"'
 _NAMED_ERROR = b"\nevent: error"
 """What Anthropic's API and the responses call it."""
+_EDGE = 16
+"""Bytes on both sides of where two pieces meet that may hold such a mark: none is longer."""
 
 
 class Relay:
@@ -86,6 +88,14 @@ class Relay:
     # ---- out
 
     def _send(self, decision: Decision) -> None:
+        try:
+            self._ask(decision)
+        except Exception:  # a fault of ours: the client is answered, and no lease stays open
+            name = self._incoming.id
+            log.exception("%s could not be sent", name, extra=about(decision, name))
+            self._give_up()
+
+    def _ask(self, decision: Decision) -> None:
         incoming, tier = self._incoming, self._up.tier(decision)
         pruned = None if self._cuts is None else self._cuts.to(decision)
         attempt = Attempt(
@@ -176,7 +186,10 @@ class Relay:
         call = self._attempts[0].call
         if call is not None:
             call.expect(self._timeouts.between)
-        if _ERROR_EVENT in data or (_NAMED_ERROR in data and self._incoming.view.stream):
+        edge = self._last[-_EDGE:] + data[:_EDGE]  # an event may come in two pieces
+        if _ERROR_EVENT in data or _ERROR_EVENT in edge:
+            self._broken = True
+        elif self._incoming.view.stream and (_NAMED_ERROR in data or _NAMED_ERROR in edge):
             self._broken = True  # the engine died under a stream that had begun
         self._last_but_one, self._last = self._last, data
         if self._cuts is not None:
@@ -288,6 +301,19 @@ class Relay:
             attempts=attempts,
         )  # fmt: skip
         return lambda pruning: note(pruning=pruning)
+
+    def _give_up(self) -> None:
+        """Answers with a fault of ours."""
+        self._no_hedge()
+        for attempt in self._attempts:
+            attempt.abort()
+        self._attempts = []
+        self._dispatch.closed(Outcome.ABANDONED, self._up.now())
+        error = TierRouterError("the router failed on this request")
+        self._up.metrics.errored(error.code)
+        headers = [*error_headers(error), (b"x-request-id", self._incoming.id.encode())]
+        body = error_body(error, self._incoming.target, self._incoming.id)
+        self._exchange.respond(error.status, headers, body)
 
     def _abandoned(self) -> None:
         """The client is gone: no replica shall generate for nobody."""

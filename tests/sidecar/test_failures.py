@@ -172,7 +172,7 @@ async def test_a_truncated_body_is_cut_too(stage: Any) -> None:
 async def test_a_failed_replica_comes_back(stage: Any, eventually: Callable[..., Any]) -> None:
     await stage.serve()
     for fake in stage.light:
-        fake.faults.add(faults.CloseBeforeAnswer(), times=1)
+        fake.faults.add(faults.Garbage(), times=1)
     assert (await stage.ask()).headers["x-tier-router-tier"] == "heavy"
     assert (await stage.ask()).headers["x-tier-router-tier"] == "heavy"
     loads = stage.sidecar.router.pressures
@@ -318,3 +318,30 @@ async def test_nothing_is_hedged_unless_asked_for(stage: Any) -> None:
     answer = await stage.ask(stream=True)
     assert answer.headers["x-tier-router-replica"] == slow
     assert (await counters(stage))["tier_router_hedges_total"] == 0.0
+
+
+async def test_a_request_that_kills_replicas_does_not_close_the_house(stage: Any) -> None:
+    await stage.serve()
+    for fake in stage.fakes:
+        fake.faults.add(faults.CloseBeforeAnswer(), times=None)
+    assert (await stage.ask("poison")).status_code == 502
+    for fake in stage.fakes:
+        fake.faults.clear()
+    after = await stage.ask("hello")
+    assert after.status_code == 200, after.text
+
+
+async def test_a_fault_of_ours_while_sending_is_answered_and_leaves_no_lease(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> bytes:
+        raise ZeroDivisionError
+
+    await stage.serve()
+    monkeypatch.setattr("tier_router_proxy.relay.body_for", broken)
+    answer = await stage.ask()
+    assert answer.status_code == 500
+    assert answer.json()["error"]["type"] == "server_error"
+    assert answer.headers["x-request-id"]
+    ledger = stage.sidecar.router.ledger
+    assert [ledger.in_flight(f"light-{n}") for n in range(2)] == [0, 0]

@@ -151,6 +151,20 @@ async def test_an_error_event_in_a_message_that_began_is_passed_and_counted(stag
         assert line in (await http.get("/metrics")).text
 
 
+@pytest.mark.parametrize("cut", [1, 6, 13])
+async def test_an_error_event_that_comes_in_two_pieces_is_counted_too(stage: Any, cut: int) -> None:
+    start = b'event: message_start\ndata: {"type":"message_start","message":{}}\n'
+    error = b'\nevent: error\ndata: {"type":"error","error":{"type":"internal_error"}}\n\n'
+    whole = chunk(start + error)
+    edge = whole.index(b"\nevent: error") + cut
+    async with scripted(says(HEAD + whole[:edge], whole[edge:], LAST, pause=0.05)) as broken:
+        http = await stage.serve(tiers=[{"name": "t", "model": "m", "replicas": [broken.url]}])
+        answer = await http.post(MESSAGES, json=asking("hello", stream=True))
+        assert answer.content == start + error
+        line = 'tier_router_attempts_total{outcome="failed",replica="t-0",tier="t"} 1.0'
+        assert line in (await http.get("/metrics")).text
+
+
 async def test_a_replica_of_another_model_is_left_in_anthropics_shape_too(stage: Any) -> None:
     await stage.serve()
     light = stage.light[0]

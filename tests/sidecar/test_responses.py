@@ -109,7 +109,7 @@ async def test_an_id_that_nobody_here_knows_is_asked_for(stage: Any) -> None:
     assert told.headers["x-tier-router-replica"] == "heavy-0"
 
 
-@pytest.mark.parametrize("name", ["resp_nowhere", id_for("gone-0")])
+@pytest.mark.parametrize("name", ["resp_nowhere", id_for("gone-0")], ids=["theirs", "ours"])
 async def test_a_response_that_nobody_keeps(stage: Any, name: str) -> None:
     await stage.serve()
     for answer in (

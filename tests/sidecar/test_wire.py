@@ -140,6 +140,7 @@ async def test_a_gzipped_body_is_read_and_goes_on_plain(stage: Any) -> None:
         ("gzip", b"", 400, "invalid_request"),
         ("br", b"{}", 415, "unsupported_content_encoding"),
     ],
+    ids=["plain", "cut", "large", "many", "empty", "brotli"],
 )
 async def test_what_is_not_gzip_or_too_much(
     stage: Any, coding: str, content: bytes, status: int, code: str

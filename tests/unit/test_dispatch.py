@@ -17,6 +17,7 @@ from tier_router.dispatch import (
 from tier_router.errors import NoReplica, TierRouterError, UpstreamError, UpstreamTimeout
 from tier_router.ledger import Lease, Ledger, Outcome
 from tier_router.pace import Usage
+from tier_router.pressure import DOWN
 
 CONFIG = parse("tiers: [{name: t, model: m, replicas: [http://a, http://b, http://c]}]")
 NAMES = ["t-0", "t-1", "t-2"]
@@ -51,6 +52,29 @@ def test_it_walks_over_the_replicas_and_keeps_the_books() -> None:
     way.closed(Outcome.DONE, 4)
     assert ledger.in_flight("t-2") == 0
     assert list(way.failures) == ["t-0", "t-1"]
+
+
+def test_a_request_that_breaks_one_replica_after_the_other_rests_the_first_alone() -> None:
+    ledger = Ledger(CONFIG)
+    way, broke = dispatch(ledger), Failure(Outcome.FAILED, "connection closed", suspect=True)
+    way.begin(0)
+    way.failed(broke, 0)
+    way.failed(broke, 0)
+    with pytest.raises(UpstreamError):
+        way.failed(broke, 0)
+    loads = ledger.pressures(0.1)
+    assert [loads[name] == DOWN for name in NAMES] == [True, False, False]
+
+
+def test_replicas_that_refuse_to_connect_all_rest() -> None:
+    ledger = Ledger(CONFIG)
+    way, refused = dispatch(ledger), Failure(Outcome.FAILED, "refused")
+    way.begin(0)
+    way.failed(refused, 0)
+    way.failed(refused, 0)
+    with pytest.raises(UpstreamError):
+        way.failed(refused, 0)
+    assert set(ledger.pressures(0.1).values()) == {DOWN}
 
 
 def test_the_error_tells_what_every_replica_said() -> None:
