@@ -186,9 +186,12 @@ class _Reader:
         if not messages:
             raise RequestError(f"`{where}` must not be empty", param=where)
         for index, message in enumerate(messages):
-            if not isinstance(message, Mapping):
+            if type(message) is dict and type(message.get("content")) is str:
+                self._plain(message, where, index)
+            elif isinstance(message, Mapping):
+                self._message(message, f"{where}[{index}]")
+            else:
                 raise RequestError("a message must be an object", param=f"{where}[{index}]")
-            self._message(message, f"{where}[{index}]")
 
     def input(self, value: Any) -> None:
         """Takes the responses' `input`: a string, or a list of items."""
@@ -220,6 +223,19 @@ class _Reader:
             raise RequestError("`prompt` must be text, tokens, or a list of one", param="prompt")
 
     # ---- one message
+
+    def _plain(self, message: dict[str, Any], where: str, index: int) -> None:
+        """`_message` of one that is a role and a text, as most are: a long talk has hundreds."""
+        role, text = message.get("role"), message["content"]
+        if len(message) != 2 or type(role) is not str or role == "tool" or role == "function":
+            self._message(message, f"{where}[{index}]")
+            return
+        self.tokens += MESSAGE_TOKENS
+        self._count(text)
+        if role == "user":
+            self._human(text, 0)
+        elif role in _SYSTEM:
+            self._system.append(text)
 
     def _message(self, message: Mapping[str, Any], where: str) -> None:
         self.tokens += MESSAGE_TOKENS

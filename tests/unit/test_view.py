@@ -355,3 +355,13 @@ def test_any_body_is_viewed_or_refused(body: dict[str, Any]) -> None:
     else:
         assert view.tokens >= 0
         assert 0 <= view.key < 2**64
+
+
+@pytest.mark.parametrize(
+    "role", ["system", "developer", "user", "assistant", "tool", "function", "x"]
+)
+def test_a_plain_message_is_read_as_one_with_more_in_it(role: str) -> None:
+    first = {"role": "user", "content": "what is my balance?"}
+    plain = {"role": role, "content": "and one thing more, déjà vu"}
+    more = plain | {"name": "somebody"}
+    assert view_of({"messages": [first, plain]}) == view_of({"messages": [first, more]})
