@@ -334,3 +334,26 @@ def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+async def test_it_ends_although_a_client_swallows_the_cancellation() -> None:
+    asked = asyncio.Event()
+
+    class Deaf:
+        async def swap(self, mine: Report) -> list[Report]:
+            asked.set()
+            try:
+                await asyncio.sleep(3_600)
+            except asyncio.CancelledError:
+                pass  # as a client whose own time limit passed at the same moment does
+            return []
+
+        async def close(self) -> None:
+            pass
+
+    ledger = Ledger(CONFIG)
+    ticking = Ticking(Deaf(), lambda: ledger, tick=0.001)
+    ticking.start()
+    await asked.wait()
+    async with asyncio.timeout(30):
+        await ticking.stop()

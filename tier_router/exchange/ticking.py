@@ -36,15 +36,18 @@ class Ticking:
         self._exchange, self._ledger = exchange, ledger
         self._clock, self._tick = clock, tick
         self._task: asyncio.Task[None] | None = None
+        self._over = False
         self.up = True
         """False while the store does not answer."""
 
     def start(self) -> None:
         """Begins to tick."""
+        self._over = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """Ends, and takes this process's report back."""
+        self._over = True  # a client may swallow the cancellation on its way
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -72,7 +75,7 @@ class Ticking:
         return True
 
     async def _run(self) -> None:
-        while True:
+        while not self._over:
             answered = await self.beat()
             await asyncio.sleep(self._tick if answered else PATIENCE)
 
