@@ -1,6 +1,6 @@
 """Prints the goals of pruning beside what is measured here.
 
-    TIER_ROUTER_DATA=... python tests/bench/pruning.py [--quick] [--only passages hops ...]
+    TIER_ROUTER_DATA=... python tests/bench/pruning.py [--quick] [--sessions N] [--only ...]
 
 Passages kept, prefix cache simulated block by block, CPU time, tool calibration, random sessions
 and fuzzed bodies.  Tokens are cl100k's where `tiktoken` finds its file (TIKTOKEN_CACHE_DIR, or the
@@ -10,6 +10,7 @@ one in an installed LiteLLM), else four characters each.  Peers run where they a
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import itertools
 import json
@@ -33,7 +34,7 @@ from rich.table import Table as Printed
 from tier_router.config import Tier
 from tier_router.config.pruning import Pruning, Rag, Step
 from tier_router.encoder import load as load_encoder
-from tier_router.prune.bound import enough
+from tier_router.prune.bound import enough, upper
 from tier_router.prune.pipeline import plan
 from tier_router.prune.plan import Known, Plan, apply
 from tier_router.prune.recognise import block_of
@@ -48,6 +49,8 @@ BLOCK = 16
 """Tokens of a KV block in vLLM's default."""
 WORTH = 0.75
 """Share of a tool list above which a cut is not worth a prefix of its own."""
+SESSIONS = 0
+"""Random sessions, where the command line says how many."""
 ALL = frozenset({Step.RAG, Step.RESULTS, Step.CAPS})
 TIER = Tier.model_validate({"name": "light", "model": "m", "replicas": ["http://light-0:8000"]})
 
@@ -257,8 +260,13 @@ def sessions(root: Path, tasks: int, most: int) -> list[list[Body]]:
     ]
 
 
-def replay(way: Unpruned, histories: Sequence[list[Body]], switching: float) -> Replayed:
-    """Every model call of every session, sent by `way`, to two tiers that take turns by chance."""
+def replay(
+    way: Unpruned, histories: Sequence[list[Body]], switching: float, *, answers: bool = False
+) -> Replayed:
+    """Every model call of every session, sent by `way`, to two tiers that take turns by chance.
+
+    With `answers` a tier also keeps the blocks of what it wrote, as vLLM does; a template that
+    shows an answer's tokens again one by one finds them there."""
     out = Replayed()
     caches = {"a": BlockCache(), "b": BlockCache()}
     for number, messages in enumerate(histories):
@@ -278,6 +286,9 @@ def replay(way: Unpruned, histories: Sequence[list[Body]], switching: float) -> 
             out.sent += len(ids)
             out.plain += len(prompt_ids(body)[0])
             out.prefill += caches[place].prefill(ids)
+            if answers:
+                said = {**sent, "messages": [*sent["messages"], message]}
+                caches[place].prefill(prompt_ids(said)[0])
             _compare(out, body, sent, message)
     return out
 
@@ -327,9 +338,11 @@ def _leaves(value: Any) -> Iterator[str]:
 def replay_rows(root: Path, quick: bool, console: Console) -> Iterator[Measured]:
     """tau-bench, 1 and 5 tasks a session, with and without tier switches."""
     steps = {"fold": "on", "dupes": "on", "results": "on"}
+    tables = steps | {"fold": {"mode": "on", "tables": True}}
     ways: list[Callable[[], Unpruned]] = [
         lambda: Ours("tier-router, default steps", settings()),
         lambda: Ours("tier-router, with old results", settings(steps=steps)),
+        lambda: Ours("tier-router, old results and tables", settings(steps=tables)),
     ]
     others = peers(console)
     for tasks, goal, switching in ((1, 0.88, 0.0), (1, 0.88, 0.1), (5, 0.80, 0.0), (5, 0.80, 0.1),
@@ -353,6 +366,15 @@ def replay_rows(root: Path, quick: bool, console: Console) -> Iterator[Measured]
             yield Measured(what, value, f"x{goal}, 1.000, 0, 0" if ours else "", "", met)
             if ours and way.failed.keys() - {""}:
                 console.print(f"plans that failed: {dict(way.failed)}")
+    for tasks, switching in ((1, 0.0), (5, 0.0), (5, 0.1), (5, 0.3)):
+        histories = sessions(root, tasks, 4 if quick else 100)
+        plain = replay(Unpruned(), histories, switching, answers=True)
+        for make in ways[1:]:
+            way = make()
+            done = replay(way, histories, switching, answers=True)
+            what = f"the same, answers cached where written, {tasks} a session, {switching:.0%}"
+            yield Measured(f"{what}: {way.name}", f"prefill x{done.prefill / plain.prefill:.3f}",
+                           "", "", None)  # fmt: skip
 
 
 # ---- passages
@@ -376,9 +398,10 @@ class Case:
     gold: frozenset[int]
 
 
-def natural_questions(root: Path, most: int, size: int) -> Iterator[Case]:
+def natural_questions(root: Path, most: int, size: int, by: str = "") -> Iterator[Case]:
     """Each gold passage among its nearest neighbours: half by words, half by static vectors (the
-    scorer's own kinds of evidence: harder for it than another model's neighbours)."""
+    scorer's own kinds of evidence: harder for it than another model's neighbours), or by one of
+    the two, `words` or `vectors`, alone."""
     rows = [row for row in _rows(root / "nq_oracle.jsonl") if row["has_answer"]]
     texts = [f"{row['title']} {row['text']}" for row in rows]
     found = [terms(text) for text in texts]
@@ -391,7 +414,8 @@ def natural_questions(root: Path, most: int, size: int) -> Iterator[Case]:
         words = np.argsort(-np.array(bm25(query_terms(row["question"]), found)))
         near = np.argsort(-(matrix @ encoder.encode(row["question"]).vector))
         others: list[int] = []
-        for other in map(int, itertools.chain.from_iterable(zip(words, near, strict=True))):
+        ways = [each for each, name in ((words, "words"), (near, "vectors")) if by in ("", name)]
+        for other in map(int, itertools.chain.from_iterable(zip(*ways, strict=True))):
             text = rows[other]["text"]
             if other in others or text == row["text"] or any(a in text.lower() for a in answers):
                 continue
@@ -432,9 +456,40 @@ def xquad(root: Path, asked: str, told: str, most: int) -> Iterator[Case]:
         yield Case(question, passages, frozenset({picked.index((article, par))}))
 
 
-def judged(cases: Iterator[Case], scorer: Scorer) -> tuple[float, float, int, int]:
-    """(share that lost a needed passage, share of passage tokens removed, questions, abstained)."""
-    count = lost = before = after = abstained = 0
+@dataclass(slots=True)
+class Judged:
+    """Sums over questions; `halves` are (lost, questions) of two halves that the question's hash
+    tells apart: what was chosen on one can be looked at on the other."""
+
+    lost: int = 0
+    count: int = 0
+    abstained: int = 0
+    before: int = 0
+    after: int = 0
+    halves: list[list[int]] = field(default_factory=lambda: [[0, 0], [0, 0]])
+
+    def __str__(self) -> str:
+        halves = " and ".join(f"{lost} of {count}" for lost, count in self.halves)
+        return (
+            f"{1 - self.lost / self.count:.2%} kept (lost {halves}; at most"
+            f" {upper(self.lost, self.count):.2%} at 95 %), {self.gone:.1%} removed, abstained"
+            f" {self.abstained}"
+        )
+
+    @property
+    def loss(self) -> float:
+        """The share that lost a needed passage."""
+        return self.lost / self.count
+
+    @property
+    def gone(self) -> float:
+        """The share of passage tokens removed."""
+        return 1 - self.after / self.before
+
+
+def judged(cases: Iterator[Case], scorer: Scorer) -> Judged:
+    """What the step's default settings keep and remove."""
+    out = Judged()
     for case in cases:
         prompt = prompt_of(case.question, case.passages)
         block = block_of(prompt)
@@ -444,46 +499,46 @@ def judged(cases: Iterator[Case], scorer: Scorer) -> tuple[float, float, int, in
         choice = choose(block, outside, Rag(), scorer)
         kept = choice.kept if not choice.reason else frozenset(range(len(case.passages)))
         sizes = [len(ids_of(text)) for _, text in case.passages]
-        count += 1
-        lost += not case.gold <= kept
-        abstained += bool(choice.reason)
-        before += sum(sizes)
-        after += sum(sizes[at] for at in kept)
-    return lost / count, 1 - after / before, count, abstained
+        lost = not case.gold <= kept
+        half = out.halves[hashlib.sha256(case.question.encode()).digest()[0] & 1]
+        half[0], half[1] = half[0] + lost, half[1] + 1
+        out.lost, out.count = out.lost + lost, out.count + 1
+        out.abstained += bool(choice.reason)
+        out.before += sum(sizes)
+        out.after += sum(sizes[at] for at in kept)
+    return out
 
 
 def passage_rows(root: Path, quick: bool, console: Console) -> Iterator[Measured]:
     """Natural Questions, XQuAD in its own language and across languages, HotpotQA."""
     scorer = Scorer(load_encoder())
     for size in (20,) if quick else (10, 20, 50):
-        lost, gone, count, left = judged(
-            natural_questions(root, 150 if quick else 2_000, size), scorer
-        )
-        yield Measured(f"NQ, {size} hard passages, {count} questions",
-                       f"{1 - lost:.2%} kept, {gone:.1%} removed, abstained {left}",
+        got = judged(natural_questions(root, 150 if quick else 2_000, size), scorer)
+        yield Measured(f"NQ, {size} hard passages, {got.count} questions", str(got),
                        "99.5 % kept, 75 % removed" if size == 20 else "",
                        "Provence: about 80 % removed, GPU encoder, English",
-                       lost <= 0.005 and gone >= 0.75 if size == 20 else None)  # fmt: skip
-    lost, gone, count, left = judged(hotpot(root), scorer)
-    yield Measured(f"HotpotQA, both paragraphs of 10, {count} questions",
-                   f"{lost:.1%} lost, {gone:.1%} removed, abstained {left}",
-                   "2 % lost, 25 % removed", "", lost <= 0.02 and gone >= 0.25)  # fmt: skip
-    most = 60 if quick else 250
+                       got.loss <= 0.005 and got.gone >= 0.75 if size == 20 else None)  # fmt: skip
+    for kind in () if quick else ("words", "vectors"):
+        got = judged(natural_questions(root, 2_000, 20, kind), scorer)
+        yield Measured(f"NQ, 20 passages near by {kind} alone, {got.count} questions", str(got),
+                       "", "", None)  # fmt: skip
+    got = judged(hotpot(root), scorer)
+    yield Measured(f"HotpotQA, both paragraphs of 10, {got.count} questions", str(got),
+                   "2 % lost, 25 % removed", "", got.loss <= 0.02 and got.gone >= 0.25)  # fmt: skip
+    most = 60 if quick else 2_000
     pooled = []
     for lang in ("en", "de", "es", "ru", "zh", "ar", "hi", "th"):
-        lost, gone, count, left = judged(xquad(root, lang, lang, most), scorer)
-        pooled.append((lost, gone))
-        yield Measured(f"XQuAD {lang}, 20 paragraphs, {count} questions",
-                       f"{1 - lost:.2%} kept, {gone:.1%} removed, abstained {left}",
-                       "98.5 % kept", "", lost <= 0.015)  # fmt: skip
+        got = judged(xquad(root, lang, lang, most), scorer)
+        pooled.append((got.loss, got.gone))
+        yield Measured(f"XQuAD {lang}, 20 paragraphs, {got.count} questions", str(got),
+                       "98.5 % kept", "", got.loss <= 0.015)  # fmt: skip
     loss, cut = (statistics.fmean(each) for each in zip(*pooled, strict=True))
     yield Measured("XQuAD, 8 languages pooled", f"{1 - loss:.2%} kept, {cut:.1%} removed",
                    "99 % kept, 45 % removed", "", loss <= 0.01 and cut >= 0.45)  # fmt: skip
     for lang in ("de", "es", "zh", "hi"):
-        lost, gone, count, left = judged(xquad(root, lang, "en", most), scorer)
-        yield Measured(f"XQuAD, {lang} asks English paragraphs, {count} questions",
-                       f"{1 - lost:.2%} kept, {gone:.1%} removed, abstained {left}",
-                       "99 % kept", "", lost <= 0.01)  # fmt: skip
+        got = judged(xquad(root, lang, "en", most), scorer)
+        yield Measured(f"XQuAD, {lang} asks English paragraphs, {got.count} questions", str(got),
+                       "99 % kept", "", got.loss <= 0.01)  # fmt: skip
 
 
 # ---- tools
@@ -590,7 +645,7 @@ def time_rows(root: Path, quick: bool, console: Console) -> Iterator[Measured]:
             made = plan(fresh, view, TIER, cached, way.config, known=way.known, scorer=way.scorer)
             apply(made, fresh)
             took.append(1000 * (time.thread_time() - start))
-            way.caches.sent("a", made.chain, made.asked, way.now, made.forks)
+            way.caches.planned("a", view.key, made, way.now)
             chance.random()
         took = sorted(took[3:])
         middle, late = statistics.median(took), took[int(0.99 * len(took))]
@@ -672,7 +727,7 @@ def _result(chance: random.Random) -> str:
 def session_rows(root: Path, quick: bool, console: Console) -> Iterator[Measured]:
     """Sessions that prefill more than unpruned: each alone with a cache that forgets after 300 s
     as the book does; blocks of four characters a token."""
-    count = 2_000 if quick else 100_000
+    count = SESSIONS or (2_000 if quick else 100_000)
     chance = random.Random(1)
     shared = [_words(chance, n) for n in (5, 60, 400)]
     config = settings(steps={"rag": "on", "results": "on", "fold": "on", "dupes": "on"})
@@ -688,9 +743,10 @@ def session_rows(root: Path, quick: bool, console: Console) -> Iterator[Measured
         plain = sent = 0
         for body, place, pause in random_session(random.Random(number), shared):
             now += pause
-            made = plan(body, view_of(body), TIER, caches.at(place, now, 300.0), config,
+            view = view_of(body)
+            made = plan(body, view, TIER, caches.at(place, now, 300.0), config,
                         known=known, scorer=scorer)  # fmt: skip
-            caches.sent(place, made.chain, made.asked, now, made.forks)
+            caches.planned(place, view.key, made, now)
             failed[made.failed] += 1
             plain += other[place].prefill(_flat(body), now)
             sent += own[place].prefill(_flat(dict(apply(made, body))), now)
@@ -701,6 +757,41 @@ def session_rows(root: Path, quick: bool, console: Console) -> Iterator[Measured
                    f"{worse}; the worst by {worst} tokens; all together x{sent_sum / plain_sum:.3f}"
                    f", plans that failed {sum(failed.values()) - failed['']}",
                    "0", "nobody states it", worse == 0)  # fmt: skip
+    yield _interrupted(min(count, 5_000), shared, config, scorer)
+
+
+def _interrupted(count: int, shared: Sequence[str], config: Pruning, scorer: Scorer) -> Measured:
+    """Requests that prefill more than they would have unpruned then and there, in sessions of which
+    each third request is sent whole: the client asked for it, or time ran out somewhere."""
+    off = Known(header="off", proven=ALL)
+    requests, worse, worst = 0, 0, 0
+    for number in range(count):
+        caches, now, chance = Caches(), 1_000.0, random.Random(-number)
+        own: dict[str, _Timed] = {"a": _Timed(), "b": _Timed()}
+        for body, place, pause in random_session(random.Random(number), shared):
+            now += pause
+            view, known, clock = view_of(body), Known(proven=ALL), time.perf_counter
+            kind = chance.randrange(6)
+            if kind == 0:
+                known = off
+            elif kind == 1:
+                clock = _stopping(chance.randrange(1, 12))
+            made = plan(body, view, TIER, caches.at(place, now, 300.0), config, known=known,
+                        scorer=scorer, clock=clock)  # fmt: skip
+            caches.planned(place, view.key, made, now)
+            whole = own[place].copy().prefill(_flat(body), now)
+            more = own[place].prefill(_flat(dict(apply(made, body))), now) - whole
+            requests, worst, worse = requests + 1, max(worst, more), worse + (more > BLOCK)
+    return Measured(f"requests worse than sent whole by more than a block, of {requests} in {count}"
+                    " sessions with pruning off or failing now and then",
+                    f"{worse}; the worst by {worst} tokens", "0", "nobody states it", worse == 0,
+                    )  # fmt: skip
+
+
+def _stopping(looks: int) -> Callable[[], float]:
+    """A clock that is an hour later after so many looks."""
+    seen = itertools.count()
+    return lambda: 3_600.0 if next(seen) >= looks else 0.0
 
 
 class _Timed:
@@ -708,6 +799,12 @@ class _Timed:
 
     def __init__(self) -> None:
         self.blocks: dict[int, float] = {}
+
+    def copy(self) -> _Timed:
+        """Another one, that has the same."""
+        other = _Timed()
+        other.blocks = dict(self.blocks)
+        return other
 
     def prefill(self, text: str, now: float) -> int:
         """Tokens that are not cached; they are cached after it."""
@@ -777,7 +874,8 @@ def fuzz_body(chance: random.Random) -> Body:
 def fuzz_rows(root: Path, quick: bool, console: Console) -> Iterator[Measured]:
     """Broken bodies: no exception, no changed input, no broken invariant; equal when off."""
     count = 3_000 if quick else 50_000
-    on = settings(steps={"rag": "on", "results": "on"})
+    tables = {"mode": "on", "tables": True}
+    on = settings(steps={"rag": "on", "results": "on", "fold": tables})
     off = Pruning.model_validate({"mode": "off"})
     scorer, known = Scorer(), Known(easy=True, proven=ALL)
     view = view_of({"messages": [{"role": "user", "content": "x"}]})
@@ -814,7 +912,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small samples: minutes, not an hour")
     parser.add_argument("--only", nargs="*", default=sorted(PARTS), choices=sorted(PARTS))
+    parser.add_argument("--sessions", type=int, default=0, help="how many random sessions")
     given = parser.parse_args()
+    global SESSIONS
+    SESSIONS = given.sessions
     console = Console(width=200)
     data = os.environ.get("TIER_ROUTER_DATA")
     if data is None:

@@ -20,10 +20,13 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tier_router.config import Config, load, parse
+from tier_router.prune.report import Tally
 from tier_router.testing import FakeVllm
+from tier_router_proxy.pruning_metrics import SERIES, PruningMetrics
 from tier_router_proxy.serve import reload
 from tier_router_proxy.sidecar import Sidecar
 
@@ -275,6 +278,16 @@ def test_the_unit_gives_time_to_drain_and_tells_one_process() -> None:
 # ---- metrics
 
 
+def pruned() -> str:
+    """What pruning shows once everything that it counts has happened."""
+    registry, tally = CollectorRegistry(), Tally()
+    PruningMetrics(registry, tally)
+    assert tally.listener is not None
+    for name in SERIES:
+        tally.listener(name, "light", "rag", 1)
+    return generate_latest(registry).decode()
+
+
 @pytest.fixture(scope="module")
 def counted() -> dict[str, set[str]]:
     """{name: labels} of all that a sidecar which has met everything shows."""
@@ -309,7 +322,7 @@ def counted() -> dict[str, set[str]]:
             return text
 
     found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(asyncio.run(meet())):
+    for family in text_string_to_metric_families(asyncio.run(meet()) + pruned()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return found

@@ -121,6 +121,10 @@ class Fold(_Step):
     mode: SomeMode = Mode.ON
     json_: bool = Field(True, alias="json")
     blanks: bool = True
+    tables: bool = False
+    """Whether JSON lists of objects with the same keys become `{"columns": [...], "rows": [...]}`.
+    All values stay and the list can be made again, but it is another shape than the tool's: whether
+    a model reads it as well is for its operator to try."""
 
 
 class Schema(_Step):
@@ -141,8 +145,8 @@ class Dupes(_Step):
 class Rag(_Step):
     """Retrieved passages that have nothing to do with the question."""
 
-    min_keep: int = Field(2, ge=1)
-    relative: Share = 0.6
+    min_keep: int = Field(1, ge=1)
+    relative: Share = 0.7
     """A passage stays from this share of the best one's score (less where the best is doubtful);
     `tests/bench/pruning.py` measures what that keeps and removes."""
     title_links: bool = True

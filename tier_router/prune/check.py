@@ -25,6 +25,7 @@ from tier_router.config.pruning import Step
 from tier_router.prune.plan import Edit, Plan
 from tier_router.prune.steps.fold import folded
 from tier_router.prune.steps.rag import without
+from tier_router.prune.tables import untabled
 from tier_router.prune.units import SYSTEM, TOOL, USER, Message, Prompt
 from tier_router.prune.walk import BLOCK
 
@@ -142,10 +143,13 @@ def _cut(edit: Edit, at: int) -> int:
 
 
 def _same(old: str, new: str) -> bool:
-    """Whether two texts say the same: equal JSON, else equal but for blanks."""
+    """Whether two texts say the same: equal JSON, else equal but for blanks, else a table of which
+    the JSON can be made again."""
     if new == folded(old):
         try:
             return bool(msgspec.json.decode(old) == msgspec.json.decode(new))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return "".join(old.split()) == "".join(new.split()) or "\x1b" in old
+    if new == folded(old, tables=True):
+        return bool(untabled(msgspec.json.decode(new)) == msgspec.json.decode(old))
     return False

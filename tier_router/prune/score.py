@@ -57,6 +57,15 @@ class Terms:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """How passages fit a question: `scores` among themselves, and the `evidence` of each by itself,
+    the question's words that it matches, each weighted by how rare it is; none without vectors."""
+
+    scores: tuple[float, ...]
+    evidence: tuple[float, ...] = ()
+
+
 @lru_cache(KEPT)
 def terms(text: str) -> Terms:
     """The terms of `text`: words in lower case, pairs of characters where words are not spaced."""
@@ -153,7 +162,16 @@ class Scorer:
         passages: Sequence[tuple[str, str]],
         tick: Callable[[], None] | None = None,
     ) -> list[float]:
-        """A score between 0 and 1 for each (title, text): the mean of what can be told, each
+        """A score between 0 and 1 for each (title, text), as `weighed` gives it."""
+        return list(self.weighed(question, passages, tick).scores)
+
+    def weighed(
+        self,
+        question: str,
+        passages: Sequence[tuple[str, str]],
+        tick: Callable[[], None] | None = None,
+    ) -> Weighed:
+        """How each (title, text) fits the question; a score is the mean of what can be told, each
         spread over 0..1 among these passages.  `tick` is called now and then, and may raise."""
         query = query_terms(question)
         lowered = [f"{title}\n{text}".lower() for title, text in passages]
@@ -163,12 +181,16 @@ class Scorer:
             bm25(query, [terms(title) for title, _ in passages]),
             [float(sum(pair in each for pair in pairs)) for each in lowered],
         ]
+        evidence: tuple[float, ...] = ()
         if self._near is not None and query:
-            told += self._near.features(question, query, passages, tick)
+            near = self._near.features(question, query, passages, tick)
+            evidence = tuple(near[1])
+            told += near
         columns = [_spread(each) for each in told if max(each) - min(each) > ALIKE]
         if not columns:
-            return [0.0] * len(passages)
-        return [sum(row) / len(columns) for row in zip(*columns, strict=True)]
+            return Weighed((0.0,) * len(passages), evidence)
+        scores = tuple(sum(row) / len(columns) for row in zip(*columns, strict=True))
+        return Weighed(scores, evidence)
 
 
 def _spread(values: Sequence[float]) -> list[float]:

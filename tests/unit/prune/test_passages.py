@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.unit.prune.tools import (
@@ -15,12 +17,13 @@ from tests.unit.prune.tools import (
     settings,
     user,
 )
-from tier_router.config.pruning import Step
+from tier_router.config.pruning import Rag, Step
 from tier_router.encoder import load
 from tier_router.prune.language import language
 from tier_router.prune.plan import Plan
 from tier_router.prune.recognise import LEFT_OUT, block_of, is_code
-from tier_router.prune.score import Scorer, bm25, coverage, query_terms, terms, words
+from tier_router.prune.score import Scorer, Weighed, bm25, coverage, query_terms, terms, words
+from tier_router.prune.steps.rag import Choice, choose
 
 QUESTION = "On which island is the volcano Mount Etna?"
 
@@ -208,6 +211,39 @@ def test_vectors_find_what_words_do_not() -> None:
     scores = Scorer(load()).scores("doctor", passages)
     assert scores[0] > scores[1]
     assert Scorer().scores("doctor", passages) == [0.0, 0.0]
+
+
+class Fixed(Scorer):
+    """Says what it is told to."""
+
+    def __init__(self, scores: Sequence[float], evidence: Sequence[float]) -> None:
+        super().__init__()
+        self.told = Weighed(tuple(scores), tuple(evidence))
+
+    def weighed(self, *_: object) -> Weighed:
+        return self.told
+
+
+def kept(scores: Sequence[float], evidence: Sequence[float] = ()) -> Choice:
+    block = block_of(retrieved(QUESTION))
+    assert block is not None
+    rag = Rag.model_validate({"relative": 0.7, "min_keep": 1, "title_links": False})
+    return choose(block, "Etna volcano island", rag, Fixed(scores, evidence))
+
+
+def test_the_less_speaks_for_the_best_passage_the_more_stay() -> None:
+    scores = [1.0, 0.6, 0.4, 0.3, 0.2, 0.1, 0.0, 0.0][: len(PASSAGES)]
+    rest = [0.0] * (len(PASSAGES) - 1)
+    assert kept(scores).kept == {0, 1}  # nobody knows what speaks for it
+    assert kept(scores, [9.0, *rest]).kept == {0}
+    assert kept(scores, [1.0, *rest]).kept == {0, 1}
+    assert kept(scores, [0.5, *rest]).kept == {0, 1, 2}
+
+
+def test_passages_that_are_hardly_told_apart_all_stay() -> None:
+    few, most = ([0.0] * gone + [1.0] * (len(PASSAGES) - gone) for gone in (2, 1))
+    assert len(kept(few).kept) == len(PASSAGES) - 2
+    assert kept(most).reason == "flat"
 
 
 def test_switched_off_it_looks_at_nothing() -> None:

@@ -220,7 +220,7 @@ def test_an_error_in_a_step_sends_the_original() -> None:
             return []
 
     scorer = Scorer()
-    scorer.scores = Broken().encode  # type: ignore[method-assign]
+    scorer.weighed = Broken().encode  # type: ignore[method-assign]
     body = chat(user(retrieved("What is a Clarinet?")))
     made = planned(body, scorer=scorer)
     assert made.failed == "error: TypeError"
