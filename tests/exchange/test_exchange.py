@@ -328,7 +328,7 @@ def test_threads_keep_the_books_straight() -> None:
     assert ledger.pressures(0)["t-0"] == 0.0
 
 
-def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Waits until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
