@@ -298,12 +298,15 @@ def test_routers_that_share_hear_each_other_from_threads(redis_url: str) -> None
     until(lambda: all(t.name != "tier-router-state" for t in threading.enumerate()))
 
 
-def test_memory_is_not_shared_and_a_missing_redis_harms_nobody() -> None:
+def test_memory_is_not_shared_and_a_missing_redis_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     router = TierRouter(CONFIG, lambda _: FixedClassifier(0.1))
     router.share()
     gone = CONFIG.model_copy(update={"state": "redis://127.0.0.1:1"})
     lonely = TierRouter(gone, lambda _: FixedClassifier(0.1))
     lonely.share()
+    until(lambda: "the shared state is away" in caplog.text)
     lonely.ledger.opened("t-0", 10, time.monotonic())
     assert lonely.pressures()["t-0"] == pytest.approx(0.1)
     assert [t.name for t in threading.enumerate()].count("tier-router-state") == 1

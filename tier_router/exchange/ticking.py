@@ -64,7 +64,8 @@ class Ticking:
             reports = await self._exchange.swap(ledger.report(self._clock()))
         except ExchangeError as error:
             if self.up:
-                log.warning("the shared state is away, local counts go on: %s", error)
+                # as text: who keeps the record would keep the ledger through the traceback
+                log.warning("the shared state is away, local counts go on: %s", str(error))
             self.up = False
             ledger.heard((), self._clock())
             return False
