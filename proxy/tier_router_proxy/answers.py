@@ -72,9 +72,26 @@ def error_body(error: TierRouterError, path: bytes, request_id: str | None = Non
     """An error as the clients of `path` know it."""
     if not speaks_anthropic(path):
         return json_body(error.shape())
-    status = error.status
+    return _anthropic(error.status, error.message, request_id)
+
+
+def in_anthropics_shape(status: int, body: bytes) -> bytes | None:
+    """A replica's error that has OpenAI's shape, in Anthropic's; None for any other body.
+
+    vLLM answers so on `/v1/messages` where its web framework refuses a body.
+    """
+    try:
+        told = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    error = told.get("error") if isinstance(told, dict) and "type" not in told else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return _anthropic(status, message) if isinstance(message, str) else None
+
+
+def _anthropic(status: int, message: str, request_id: str | None = None) -> bytes:
     kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    told: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": error.message}}
+    told: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
     if request_id is not None:
         told["request_id"] = request_id
     return json_body(told)

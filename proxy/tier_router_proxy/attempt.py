@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from tier_router.decide import Decision
@@ -18,7 +19,7 @@ from tier_router.dispatch import Failure, failure_of_answer, failure_of_event
 from tier_router.ledger import Outcome
 from tier_router.prune.answers import is_empty
 from tier_router_proxy.http.framing import FramingError, Walker
-from tier_router_proxy.http.messages import Head
+from tier_router_proxy.http.messages import LENGTH, Head
 from tier_router_proxy.http.upstream import Call, Reason, UpstreamFailure
 
 HELD_BYTES = 64 * 1024
@@ -41,6 +42,10 @@ _TAKEN_ON = re.compile(
     rb"(?:^|[\r\n])event: ?response\.(?:created|queued|in_progress)\r?\ndata: ?[^\r\n]*\r?\n"
 )
 """What a response's stream begins with before anything was computed."""
+
+
+Reshape = Callable[[int, bytes], bytes | None]
+"""Takes the status and the body of an error; gives another body, or None to leave it."""
 
 
 class Owner(Protocol):
@@ -71,8 +76,9 @@ class Owner(Protocol):
 class Attempt:
     """A request on its way to one replica; the `Listener` of its upstream call."""
 
-    __slots__ = ("_began", "_head", "_held", "_held_bytes", "_owner", "_reads", "_sink", "_timer",
-                 "_trusted", "_walker", "_weighs", "call", "decision", "text")  # fmt: skip
+    __slots__ = ("_began", "_head", "_held", "_held_bytes", "_owner", "_reads", "_reshape", "_sink",
+                 "_timer", "_trusted", "_walker", "_weighs", "call", "decision",
+                 "text")  # fmt: skip
 
     def __init__(
         self,
@@ -82,12 +88,15 @@ class Attempt:
         reads: bool = False,
         trusted: bool = True,
         weighs: bool = False,
+        reshape: Reshape | None = None,
     ) -> None:
         """`reads` keeps the first bytes of any answer in `text`; not `trusted` takes a 401 for the
         tier's own key, which is no business of the client's; `weighs` holds an answer that is no
-        stream back until it is whole, to see whether it says anything."""
+        stream back until it is whole, to see whether it says anything; `reshape` makes of a 4xx
+        what the client understands."""
         self._owner, self.decision = owner, decision
         self._reads, self._trusted, self._weighs = reads, trusted, weighs
+        self._reshape = reshape
         self._timer: asyncio.TimerHandle | None = None
         self.call: Call | None = None
         self._head: Head | None = None
@@ -114,6 +123,8 @@ class Attempt:
             self._sink = self._collect
         elif is_encoded(head):
             self._sink = self._begin
+        elif self._reshape is not None and 400 <= head.status < 500:
+            self._sink = self._collect
         elif head.status == 200 and is_stream(head):
             self._sink = self._peek
         elif self._weighs and head.status == 200:
@@ -139,6 +150,7 @@ class Attempt:
             if failure is not None:
                 self._owner.lost(self, failure)
                 return
+            self._in_shape()
             self._begin(b"")
         self._owner.ended()
 
@@ -153,6 +165,16 @@ class Attempt:
         suspect = failure.reason is Reason.CLOSED
         told = Failure(Outcome.FAILED, failure.message, timeout=timeout, suspect=suspect)
         self._owner.lost(self, told)
+
+    def _in_shape(self) -> None:
+        """Puts an error that the client would not understand into another shape."""
+        head = self._head
+        if self._reshape is None or head is None or is_encoded(head):
+            return
+        body = self._reshape(head.status, self.text) if 400 <= head.status < 500 else None
+        if body is not None:
+            self._head = replace(head, framing=LENGTH(len(body)))
+            self._held = [body]
 
     # ---- how much is held
 

@@ -107,7 +107,7 @@ def _responses(path: str, of: Data, words: Mapping[int | str, str], routed: bool
     responses: Data = {"200": answer}
     keyed = () if path.encode() in OPEN else (401,)
     own = _ROUTED if routed else of.get("refuses", ())
-    shape = "RelayedError" if speaks_anthropic(path.encode()) else "Error"
+    shape = "AnthropicError" if speaks_anthropic(path.encode()) else "Error"
     for status in sorted({*_WIRE, *keyed, *own}):
         responses[str(status)] = _ref("responses", f"{shape}{status}")
     for status, schema in of.get("also", {}).items():
@@ -122,7 +122,7 @@ def _shared(words: Mapping[int | str, str]) -> Iterator[tuple[str, Data]]:
     for status in sorted({*_WIRE, 401, *_ROUTED}):
         headers = _by_name(("x-request-id", *_HEADERS.get(status, ())))
         told = {"description": words[status], "headers": headers}
-        for shape in ("Error", "RelayedError"):
+        for shape in ("Error", "AnthropicError"):
             yield f"{shape}{status}", {**told, "content": _json(shape)}
     yield "Relayed", {"description": words["4XX"], "headers": _by_name(_TAGS)}
 

@@ -15,7 +15,12 @@ from tier_router.ledger import Outcome
 from tier_router.pace import Usage, usage_at_end
 from tier_router.scrape.header import reading_of_report
 from tier_router.scrape.watch import METRICS_LASTS
-from tier_router_proxy.answers import error_body, error_headers
+from tier_router_proxy.answers import (
+    error_body,
+    error_headers,
+    in_anthropics_shape,
+    speaks_anthropic,
+)
 from tier_router_proxy.attempt import Attempt
 from tier_router_proxy.cuts import Cuts, Note
 from tier_router_proxy.http.messages import Head, Headers
@@ -104,6 +109,7 @@ class Relay:
             reads=incoming.door.stored,
             trusted=tier.api_key is None,
             weighs=pruned is not None and pruned.quiet,
+            reshape=in_anthropics_shape if speaks_anthropic(incoming.target) else None,
         )
         self._attempts.append(attempt)
         target = incoming.target if tier.kind == "vllm" else incoming.target.removeprefix(b"/v1")

@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.sidecar.scripted import HEAD, LAST, chunk, says, scripted
+from tests.sidecar.scripted import HEAD, LAST, chunk, json_answer, says, scripted
 from tier_router.testing import FakeVllm, faults
 
 MESSAGES = "/v1/messages"
@@ -149,6 +149,19 @@ async def test_an_error_event_in_a_message_that_began_is_passed_and_counted(stag
         assert answer.content == start + error
         line = 'tier_router_attempts_total{outcome="failed",replica="t-0",tier="t"} 1.0'
         assert line in (await http.get("/metrics")).text
+
+
+async def test_a_replicas_error_in_openais_shape_comes_in_anthropics(stage: Any) -> None:
+    refusal = {"error": {"message": "1 validation error: messages.0", "type": "Bad Request"}}
+    body = json.dumps(refusal).encode()
+    async with scripted(says(json_answer(body, b"400 Bad Request"))) as replica:
+        http = await stage.serve(tiers=[{"name": "t", "model": "m", "replicas": [replica.url]}])
+        answer = await http.post(MESSAGES, json=asking("hello"))
+        as_it_came = await http.post("/v1/chat/completions", json=asking("hello"))
+    assert (answer.status_code, as_it_came.status_code) == (400, 400)
+    told = {"type": "invalid_request_error", "message": "1 validation error: messages.0"}
+    assert answer.json() == {"type": "error", "error": told}
+    assert as_it_came.json() == refusal
 
 
 @pytest.mark.parametrize("cut", [1, 6, 13])
