@@ -98,6 +98,7 @@ class Attempt:
         self._reads, self._trusted, self._weighs = reads, trusted, weighs
         self._reshape = reshape
         self._timer: asyncio.TimerHandle | None = None
+        self._sink: Callable[[bytes], None] = _nobody
         self.call: Call | None = None
         self._head: Head | None = None
         self._held: list[bytes] = []
@@ -108,6 +109,7 @@ class Attempt:
     def abort(self) -> None:
         """Cuts the replica off: it shall not generate for nobody."""
         self._hold_no_longer()
+        self._sink = _nobody  # what it was knows this attempt: a cycle
         call, self.call = self.call, None
         if call is not None:
             call.abort()
@@ -118,7 +120,6 @@ class Attempt:
         """Decides by the head how much of the answer has to be seen before it is passed on."""
         self._head = head
         self._walker = Walker(head.framing)
-        self._sink: Callable[[bytes], None]
         if head.status in MAYBE_FAILED:
             self._sink = self._collect
         elif is_encoded(head):
@@ -268,6 +269,10 @@ class Attempt:
         if head.status == 200 and not self.text.strip() and is_stream(head):
             return Failure(Outcome.FAILED, "the stream ended without a word")
         return None
+
+
+def _nobody(_: bytes) -> None:
+    """Takes what nobody waits for."""
 
 
 def is_encoded(head: Head) -> bool:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tier_router.config import parse
-from tier_router.testing import FakeVllm, Speed
+from tier_router.testing import FakeVllm, Speed, faults
 from tier_router_proxy.attempt import Attempt
+from tier_router_proxy.http.connection import Connection
+from tier_router_proxy.http.requests import RequestReader
 from tier_router_proxy.relay import Relay
 from tier_router_proxy.upstreams import Incoming
 
@@ -261,3 +263,30 @@ async def test_an_answered_request_leaves_nothing_for_the_collector(
     finally:
         gc.enable()
     assert left == []
+
+
+async def test_a_client_that_leaves_leaves_nothing_for_the_collector(
+    stage: Any, eventually: Callable[..., Any]
+) -> None:
+    await stage.serve()
+    for fake in stage.fakes:
+        fake.faults.add(faults.SlowFirstToken(30), times=None)
+    raw = json.dumps(chat("hello", stream=True)).encode()
+    head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+    kinds = (Incoming, Relay, Attempt, Connection, RequestReader)
+
+    def left() -> list[Any]:
+        return [each for each in gc.get_objects() if type(each) in kinds]
+
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(3):
+            _, writer = await asyncio.open_connection("127.0.0.1", port_of(stage))
+            writer.write(head % (CHAT.encode(), len(raw)) + raw)
+            await eventually(lambda n=number: sum(len(f.requests) for f in stage.fakes) > n)
+            writer.close()
+            await writer.wait_closed()
+        await eventually(lambda: left() == [])
+    finally:
+        gc.enable()

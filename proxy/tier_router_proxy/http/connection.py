@@ -103,6 +103,7 @@ class Connection(Ending):
         if not shared.open:
             shared.emptied.set()
         self._client_gone()
+        self._reader.close()
 
     def pause_writing(self) -> None:
         self._write_paused = True

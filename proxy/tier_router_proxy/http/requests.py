@@ -131,6 +131,12 @@ class RequestReader:
         if not self.ended:
             self._check_sizes()
 
+    def close(self) -> None:
+        """Read nothing more, and let go of the parser, which knows this reader: a cycle."""
+        self.ended = True
+        self.ready.clear()
+        del self._parser
+
     def time_out(self) -> None:
         """Refuse the request that has not come completely in time."""
         what = "headers" if self.stage is Stage.HEAD else "body"
