@@ -1,6 +1,6 @@
 """Head-of-line blocking on real vLLM, with the same hardware before and after.
 
-    python -m tests.real.head_of_line --out FOLDER [--seconds 90] [--simple 5] [--hard 0.5]
+    python -m tests.real.head_of_line --out FOLDER [--seconds 90] [--simple 8] [--hard 0.3]
 
 Two CPU cores, one vLLM server on each.  First both serve the large model: clients take turns
 (round robin), then the sidecar picks the replica, then it also tells vLLM which requests are easy
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=90.0)
-    parser.add_argument("--simple", type=float, default=5.0, help="simple requests a second")
-    parser.add_argument("--hard", type=float, default=0.5, help="hard requests a second")
+    parser.add_argument("--simple", type=float, default=8.0, help="simple requests a second")
+    parser.add_argument("--hard", type=float, default=0.3, help="hard requests a second")
     given = parser.parse_args(arguments)
     if not (PYTHON and MODELS):
         sys.exit("TIER_ROUTER_VLLM and TIER_ROUTER_VLLM_MODELS are not set: see README.md")
@@ -81,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     quiet = arrivals(given.simple / 3, given.hard / 3, given.seconds, OTHER_SEED)
     told: dict[str, Any] = {"arguments": {k: str(v) for k, v in vars(given).items()}, "modes": {}}
     with large_twice(given.out) as urls:
+        warm(urls)
+        through(one_tier(urls, given.out / "quiet-large.jsonl"), quiet)
         say = told["modes"].__setitem__
         say("one model, round robin", figures(asyncio.run(round_robin(urls, asks))))
         one = one_tier(urls, given.out / "one.jsonl")
@@ -89,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say("one model, Tier Router and priorities", figures(through(stamped, asks)))
         told["witness"] = {"one model": witness(one, given)}
     with small_and_large(given.out) as urls:
+        warm(urls)
         through(two_tiers(urls, given.out / "quiet.jsonl"), quiet)
         tiers = two_tiers(urls, given.out / "tiers.jsonl")
         say("light and heavy, Tier Router", figures(through(tiers, asks)))
@@ -140,7 +143,7 @@ def one_tier(urls: Sequence[str], log: Path, more: str = "") -> Config:
     return parse(
         f"tiers: [{{name: heavy, model: heavy, replicas: {json.dumps(list(urls))}, "
         f"limits: {{requests: {SLOTS}}}}}]\n"
-        f"server: {{port: 0}}\nlog: {log}\n{more}{INTENTS}"
+        f"server: {{port: 0}}\nlog: {log}\n{more}{INTENTS.replace('light', 'heavy')}"
     )
 
 
@@ -162,6 +165,11 @@ async def round_robin(urls: Sequence[str], asks: Sequence[Ask]) -> list[Sample]:
     shares = [asks[place :: len(urls)] for place in range(len(urls))]
     answered = await asyncio.gather(*(send(*pair) for pair in zip(urls, shares, strict=True)))
     return [sample for each in answered for sample in each]
+
+
+def warm(urls: Sequence[str]) -> None:
+    """A few seconds of both kinds: a server's first answers are slow."""
+    asyncio.run(round_robin(urls, arrivals(4.0, 0.5, 8.0, seed=3)))
 
 
 def through(config: Config, asks: Sequence[Ask]) -> list[Sample]:
@@ -206,8 +214,10 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def simulated(config: Config, folder: Path) -> dict[str, Any]:
-    """What `tier-router simulate` says of the same arrivals, with speeds from the quieter run."""
-    with opened(folder / "quiet.jsonl") as source, collected(source, [config]) as found:
+    """What `tier-router simulate` says of the same arrivals, with speeds from the quieter runs."""
+    logs = [(folder / name).read_bytes() for name in ("quiet-large.jsonl", "quiet.jsonl")]
+    (folder / "both.jsonl").write_bytes(b"".join(logs))
+    with opened(folder / "both.jsonl") as source, collected(source, [config]) as found:
         config = taught(config, found.rows)
     thresholds = TierRouter(config).thresholds
     with opened(folder / "tiers.jsonl") as source, collected(source, [config]) as found:
