@@ -70,6 +70,7 @@ async def test_a_client_that_leaves_frees_its_place(flagged: Any) -> None:
     ):
         body = asked(stream=True, max_tokens=1900, ignore_eos=True)
         async with http.stream("POST", CHAT, json=body) as answer:
+            assert answer.status_code == 200, await answer.aread()
             async for _ in answer.aiter_raw():
                 assert await load_of(http, flagged.url) >= 1
                 break
