@@ -98,7 +98,7 @@ class Relay:
         except Exception:  # a fault of ours: the client is answered, and no lease stays open
             name = self._incoming.id
             log.exception("%s could not be sent", name, extra=about(decision, name))
-            self._give_up()
+            self._give_up(decision)
 
     def _ask(self, decision: Decision) -> None:
         incoming, tier = self._incoming, self._up.tier(decision)
@@ -229,12 +229,7 @@ class Relay:
         try:
             decision = self._dispatch.failed(failure, up.now(), lost.replica)
         except TierRouterError as error:
-            self._no_hedge()
-            up.metrics.errored(error.code)
-            self._note(lost, error.code, error.status)(None)
-            headers = [*error_headers(error), *self._tags(lost)]
-            body = error_body(error, self._incoming.target, self._incoming.id)
-            self._exchange.respond(error.status, headers, body)
+            self._refuse(error, lost)
             return
         if not self._attempts:  # else the other one that was asked goes on
             up.metrics.failed_over()
@@ -308,16 +303,21 @@ class Relay:
         )  # fmt: skip
         return lambda pruning: note(pruning=pruning)
 
-    def _give_up(self) -> None:
+    def _give_up(self, decision: Decision) -> None:
         """Answers with a fault of ours."""
-        self._no_hedge()
         for attempt in self._attempts:
             attempt.abort()
-        self._attempts = []
         self._dispatch.closed(Outcome.ABANDONED, self._up.now())
-        error = TierRouterError("the router failed on this request")
+        self._refuse(TierRouterError("the router failed on this request"), decision)
+        self._attempts = []
+
+    def _refuse(self, error: TierRouterError, last: Decision) -> None:
+        """Answers with an error, and writes it down as the end of the request; `last` is where it
+        was sent last."""
+        self._no_hedge()
         self._up.metrics.errored(error.code)
-        headers = [*error_headers(error), (b"x-request-id", self._incoming.id.encode())]
+        self._note(last, error.code, error.status)(None)
+        headers = [*error_headers(error), *self._tags(last)]
         body = error_body(error, self._incoming.target, self._incoming.id)
         self._exchange.respond(error.status, headers, body)
 

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -332,12 +333,12 @@ async def test_a_request_that_kills_replicas_does_not_close_the_house(stage: Any
 
 
 async def test_a_fault_of_ours_while_sending_is_answered_and_leaves_no_lease(
-    stage: Any, monkeypatch: pytest.MonkeyPatch
+    stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def broken(*_: Any) -> bytes:
         raise ZeroDivisionError
 
-    await stage.serve()
+    await stage.serve(log=str(tmp_path / "d.jsonl"))
     monkeypatch.setattr("tier_router_proxy.relay.body_for", broken)
     answer = await stage.ask()
     assert answer.status_code == 500
@@ -345,3 +346,6 @@ async def test_a_fault_of_ours_while_sending_is_answered_and_leaves_no_lease(
     assert answer.headers["x-request-id"]
     ledger = stage.sidecar.router.ledger
     assert [ledger.in_flight(f"light-{n}") for n in range(2)] == [0, 0]
+    await stage.sidecar.stop(0.0)
+    (line,) = (tmp_path / "d.jsonl").read_text().splitlines()
+    assert json.loads(line)["outcome"] == answer.json()["error"]["code"]
