@@ -412,7 +412,7 @@ def _able(
     needs = view.needs
     if needs & SOFT:
         needs -= {need for need in SOFT if not any(need in tier.can for tier in tiers)}
-    capable = [place for place, tier in enumerate(tiers) if not needs or needs <= tier.can]
+    capable = [place for place, tier in enumerate(tiers) if needs <= tier.can]
     if not capable:
         lacking = ", ".join(sorted(needs - frozenset().union(*(t.can for t in tiers)))) or (
             " and ".join(sorted(needs)) + " together"
@@ -490,10 +490,8 @@ def _guard(
 
 def _tier_pressure(tier: Tier, pressures: Mapping[str, float], exclude: Collection[str]) -> float:
     """The least pressure of the tier's replicas."""
-    get, names = pressures.get, tier.names
-    if exclude:
-        return min([get(name, 0.0) for name in names if name not in exclude], default=DOWN)
-    return min([get(name, 0.0) for name in names])
+    get = pressures.get
+    return min([get(name, 0.0) for name in tier.names if name not in exclude], default=DOWN)
 
 
 def _spill(want: _Want, able: Sequence[int], loads: Sequence[float], tiers: Sequence[Tier]) -> None:
