@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.bodies import FIFTHS, send
-from tests.fuzz.conftest import Running
 from tests.fuzz.mutations import CORPUS, asking
 from tests.fuzz.stage import Stage
 from tests.sidecar.conftest import fixed
@@ -124,7 +123,7 @@ RAW = {
 @pytest.mark.parametrize("name", RAW)
 @pytest.mark.parametrize("path", [path.decode() for path in DOORS])
 def test_what_cannot_be_read_is_refused_in_the_shape_of_the_callers_api(
-    running: Running, path: str, name: str
+    running: Sidecar, path: str, name: str
 ) -> None:
     answer = httpx.post(running.url + path, content=RAW[name], headers=KEY, trust_env=False)
     assert answer.status_code == 400
@@ -152,7 +151,7 @@ def nested(shape: str, depth: int) -> str:
 
 @pytest.mark.parametrize("shape", ["an unknown field", "tools", "tool calls", "tool results"])
 def test_a_body_is_nested_too_deeply_or_answered_and_nothing_stays_open(
-    running: Running, shape: str
+    running: Sidecar, shape: str
 ) -> None:
     """Around the depth at which the interpreter gives up, which many layers reach one by one."""
     paths = ("/v1/chat/completions", "/v1/responses", "/v1/tier/decision")
@@ -170,7 +169,7 @@ def test_a_body_is_nested_too_deeply_or_answered_and_nothing_stays_open(
 
 
 def test_a_fault_of_the_routers_own_is_a_500_with_an_id_that_the_log_has_too(
-    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    running: Sidecar, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(raw: bytes) -> dict[str, Any]:
         raise ZeroDivisionError("secret")

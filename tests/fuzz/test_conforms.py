@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.fuzz.conftest import Running
 from tier_router_proxy.openapi import document
+from tier_router_proxy.sidecar import Sidecar
 
 schemathesis = pytest.importorskip("schemathesis", reason="the extra `test`")
 from schemathesis import checks  # noqa: E402
@@ -35,7 +35,7 @@ schema = schemathesis.openapi.from_dict(DOCUMENT)
     max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-def test_answers_are_as_the_document_says(case: Any, running: Running) -> None:
+def test_answers_are_as_the_document_says(case: Any, running: Sidecar) -> None:
     answer = case.call_and_validate(
         base_url=running.url, checks=CHECKS, headers={"authorization": "Bearer ours"}, timeout=10
     )

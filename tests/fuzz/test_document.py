@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fuzz.conftest import Running
 from tier_router_proxy.openapi import document
 from tier_router_proxy.paths import OPEN, PATHS, TEMPLATES
+from tier_router_proxy.sidecar import Sidecar
 
 validator = pytest.importorskip("openapi_spec_validator", reason="the extra `test`")
 
@@ -17,7 +17,7 @@ METHODS = ("get", "post", "put", "patch", "delete")
 
 
 @pytest.fixture(scope="module")
-def http(running: Running) -> Any:
+def http(running: Sidecar) -> Any:
     with httpx.Client(base_url=running.url, trust_env=False, timeout=10) as client:
         yield client
 
