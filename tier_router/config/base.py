@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 
 class Model(BaseModel):
     """Frozen, and without unknown keys; docstrings are what editors show."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    stands_for: ClassVar[str | None] = None
+    """The field that a plain text, written instead of a mapping, stands for."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        plain = cls.stands_for is not None and isinstance(value, str)
+        return {cls.stands_for: value} if plain else value
 
 
 def _name(value: str) -> str:

@@ -25,17 +25,14 @@ class Rotate(Model):
 class RedisStream(Model):
     """A Redis stream with one entry for each request; a plain URL stands for `{url: ...}`."""
 
+    stands_for = "url"
+
     url: SecretStr
     """`redis://`, `rediss://` or `unix://`, with the password where there is one."""
     stream: str = Field("tier-router:decisions", min_length=1)
     """The stream's key.  An entry has one field, `record`: the JSON line."""
     keep: int = Field(100_000, ge=1)
     """Entries that stay, or a few more (`MAXLEN ~`): about 0.7 kB each."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_url(cls, value: Any) -> Any:
-        return {"url": value} if isinstance(value, str) else value
 
     @field_validator("url")
     @classmethod
@@ -48,14 +45,11 @@ class RedisStream(Model):
 class LogCollector(Model):
     """An OpenTelemetry collector (OTLP over HTTP); a plain URL stands for `{endpoint: ...}`."""
 
+    stands_for = "endpoint"
+
     endpoint: str
     """Its URL, to which `/v1/logs` is added; empty: none.  `OTEL_EXPORTER_OTLP_HEADERS` and
     `OTEL_RESOURCE_ATTRIBUTES` count."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_url(cls, value: Any) -> Any:
-        return {"endpoint": value} if isinstance(value, str) else value
 
     @field_validator("endpoint")
     @classmethod

@@ -65,17 +65,14 @@ Period = Annotated[float, Field(ge=0, le=86_400), AfterValidator(_period)]
 class Replica(Model):
     """One vLLM server of a tier; a plain URL stands for `{url: ...}`."""
 
+    stands_for = "url"
+
     url: str
     """`http://host:port`, `https://...`, or `sim://...` for a simulated one."""
     weight: Positive = 1.0
     """Capacity relative to the tier's other replicas."""
     name: Name | None = None
     """What logs, metrics and headers call it; `TIER-INDEX` where left out."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_url(cls, value: Any) -> Any:
-        return {"url": value} if isinstance(value, str) else value
 
     @field_validator("url")
     @classmethod
@@ -233,16 +230,13 @@ class Intent(Model):
 class IntentFile(Model):
     """A routes file of semantic-router (0.x or 1.x, YAML or JSON); a plain path stands for it."""
 
+    stands_for = "path"
+
     path: str
     tier: str | None = None
     """The tier of every route that has none of its own."""
     tiers: Mapping[str, str] = Field(default_factory=dict)
     """Tier by route name."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_path(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
 
 
 class ClassifierChoice(Model):
