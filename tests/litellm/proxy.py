@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,28 +24,11 @@ START = 120.0
 """Seconds: it needs 12 to 27 on a quiet machine of two cores."""
 
 
-@contextmanager
-def stage_in_a_thread() -> Iterator[Stage]:
-    """Fake servers with an event loop of their own, for tests that outlive one."""
-    ready: list[Stage] = []
-    loop = asyncio.new_event_loop()
-    started, over = threading.Event(), asyncio.Event()
-
-    async def serve() -> None:
-        async with AsyncExitStack() as stack:
-            ready.append(await Stage.of(stack))
-            started.set()
-            await over.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
-    thread.start()
-    assert started.wait(10)
-    try:
-        yield ready[0]
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join(10)
-        loop.close()
+@asynccontextmanager
+async def staged() -> AsyncIterator[Stage]:
+    """Fake servers for tests that outlive an event loop: for a thread of their own."""
+    async with AsyncExitStack() as stack:
+        yield await Stage.of(stack)
 
 
 @dataclass

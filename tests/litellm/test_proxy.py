@@ -15,9 +15,10 @@ import pytest
 pytest.importorskip("litellm", reason="needs pip install 'tier-router[litellm]'")
 
 
-from tests.litellm.proxy import Proxy, running, stage_in_a_thread
+from tests.litellm.proxy import Proxy, running, staged
 from tests.litellm.tools import Stage, chat
 from tier_router.testing import BUSY, SlowChunks, Status
+from tier_router.testing.thread import in_thread
 
 pytestmark = pytest.mark.litellm
 
@@ -28,7 +29,7 @@ LADDER = {"light": {"context": 4_000, "limits": {"requests": 4, "tokens": 100_00
 
 @pytest.fixture(scope="module")
 def behind() -> Iterator[Stage]:
-    with stage_in_a_thread() as stage:
+    with in_thread(staged()) as stage:
         yield stage
 
 
